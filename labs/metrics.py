@@ -7,7 +7,6 @@ import numpy as np
 
 from labs.slots import Ints, Schedule, check_workload, continuous_batching, static_batching
 
-
 # ---- one number a request -------------------------------------------------------------------------------------------
 
 def latency(schedule: Schedule) -> np.ndarray:

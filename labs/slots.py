@@ -6,9 +6,9 @@ that a step takes, and the order in which a real scheduler looks at its queues. 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
-from typing import Sequence
 
 import numpy as np
 

@@ -9,11 +9,12 @@ import json
 import math
 import random
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Iterable, Iterator, TextIO
+from typing import TextIO
 
 import numpy as np
 
