@@ -1,4 +1,4 @@
-"""What to measure on a `Schedule`: utilisation, waste, latency, normalised latency and its parts, percentiles, the law."""
+"""What to measure on a `Schedule`: utilisation, waste, latency, normalised latency and its parts, the law."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -148,11 +148,12 @@ class Shape:
     @property
     def verdict(self) -> str:
         """Which of the two workloads this is: lengths that vary, or (nearly) uniform ones."""
+        steps = f"static batching takes {self.gain:.1f}x the steps of continuous batching"
         if self.gain < 1.25:
-            return f"nearly uniform lengths: continuous batching takes {self.gain:.1f}x fewer steps, so it matters little"
+            return f"nearly uniform lengths: {steps}, so the choice matters little"
         if self.gain < 2:
-            return f"lengths vary somewhat: continuous batching takes {self.gain:.1f}x fewer steps"
-        return f"lengths vary widely: continuous batching takes {self.gain:.1f}x fewer steps, so it carries your capacity"
+            return f"lengths vary somewhat: {steps}"
+        return f"lengths vary widely: {steps}, so it carries your capacity"
 
 
 def shape(lengths: Ints, slots: int = 32) -> Shape:

@@ -89,7 +89,7 @@ SCHEDULERS = {"static": static_batching, "continuous": continuous_batching}
 def arrival_rate(load: float, lengths: Ints, slots: int) -> float:
     """Requests per step that offer `load` (1 = all that continuous batching can serve: `slots / mean length`)."""
     if not 0 < load < float("inf"):
-        raise ValueError(f"load must be a number above 0, got {load}: 1 means as much work as continuous batching can do")
+        raise ValueError(f"load must be a number above 0, got {load}: 1 is all that continuous batching can do")
     lengths, slots, _ = check_workload(lengths, slots)
     return load * slots / float(lengths.mean())
 

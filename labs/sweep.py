@@ -26,7 +26,7 @@ def sweep(function: Callable[..., Mapping], settings: Iterable[Row], executor: E
           progress: Callable[[int, int], None] | None = None) -> list[Row]:
     """One row, `{**setting, **function(**setting)}`, for each setting, in their order whichever executor ran them.
 
-    `progress(done, total)` is called after each. If a setting fails, the rest are cancelled and a RuntimeError names it.
+    `progress(done, total)` is called after each. If a setting fails, the rest are cancelled and an error names it.
     """
     settings = list(settings)
     futures = [executor.submit(function, **setting) for setting in settings] if executor else None
@@ -54,7 +54,8 @@ def compare(lengths: Ints, slots: int, load: float | None = None, seed: int = 0)
 
     Percentiles of an overloaded scheduler are NaN: they would only say how long the run was.
     """
-    arrivals = None if load is None else workload.poisson_arrivals(len(lengths), arrival_rate(load, lengths, slots), seed)
+    rate = None if load is None else arrival_rate(load, lengths, slots)
+    arrivals = None if rate is None else workload.poisson_arrivals(len(lengths), rate, seed)
     row: Row = {"law": metrics.expected_static_utilisation(lengths, slots)}
     for name, schedule in run_both(lengths, slots, arrivals).items():
         normalised = metrics.normalised_latency(schedule)

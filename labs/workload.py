@@ -146,9 +146,9 @@ def measured(name: str, column: str = "output") -> Measured:
     """The measured workload `name`, one of `MEASURED`; `column` is "output" or "prompt"."""
     if name not in _TITLES or column not in ("output", "prompt"):
         raise ValueError(f"there is no measured workload {name!r} ({column}): choose one of {', '.join(MEASURED)}")
-    with open(DATA / "workload_quantiles.csv", newline="") as file:
+    with (DATA / "workload_quantiles.csv").open(newline="", encoding="utf-8") as file:
         rows = [r for r in csv.DictReader(file) if (r["dataset"], r["field"]) == (name, column)]
-    with open(DATA / "workload_summary.csv", newline="") as file:
+    with (DATA / "workload_summary.csv").open(newline="", encoding="utf-8") as file:
         facts = next(r for r in csv.DictReader(file) if r["dataset"] == name)
     points = sorted((float(r["quantile"]), int(r["tokens"])) for r in rows)
     share, tokens = (np.array(column) for column in zip(*points, strict=True))
@@ -216,9 +216,9 @@ def read_lengths(path: str | Path, column: str = "output_tokens", keep: int = 1_
     if not path.is_file():
         raise ValueError(f"there is no file {path}: check the name, or upload it beside this notebook")
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = _jsonl_values(file, column) if path.suffix in (".jsonl", ".json", ".ndjson") else _csv_values(file, column)
-            return _collect(rows, keep, f"{path.name}, column {column}")
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            values = _jsonl_values if path.suffix in (".jsonl", ".json", ".ndjson") else _csv_values
+            return _collect(values(file, column), keep, f"{path.name}, column {column}")
     except UnicodeDecodeError:
         raise ValueError(f"{path.name} is not UTF-8 text: export it as a CSV in UTF-8") from None
     except csv.Error as error:
@@ -246,7 +246,7 @@ def read_metrics_lengths(text: str, n: int = 5000, seed: int = 0) -> Log:
     if inside.sum() <= 0 or (inside < 0).any():
         raise ValueError("the vllm:request_generation_tokens histogram is empty: send the server some requests first")
     rng = np.random.default_rng(seed)
-    low = np.array([0.0] + bounds[:-1])
+    low = np.array([0.0, *bounds[:-1]])
     high = np.array([b if math.isfinite(b) else low[-1] for b in bounds])
     bucket = rng.choice(len(bounds), n, p=inside / inside.sum())
     lengths = np.maximum(1, np.ceil(low[bucket] + (high - low)[bucket] * rng.random(n))).astype(np.int64)

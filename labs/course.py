@@ -1,0 +1,137 @@
+"""What the notebooks' own cells call: predictions, checks, the quiz, tables. Holds the reader's progress, nothing else."""
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from labs import checks, quiz
+from labs.progress import Progress
+
+
+class Course:
+    """One notebook's session. `notebook` is its basename, such as "01_eight_requests".
+
+    `progress` is where predictions and passes go; by default a file beside the notebook.
+    """
+
+    def __init__(self, notebook: str, progress: Progress | None = None) -> None:
+        self.notebook = notebook
+        self.progress = Progress.beside_notebook() if progress is None else progress
+
+    def predict(self, name: str, question: str, low: float, high: float, unit: str = "") -> Any:
+        """A panel that asks for a number from `low` to `high` before the cell that reveals it; stored under `name`."""
+        from labs import explorers  # ipywidgets loads only where a panel is wanted
+
+        return explorers.prediction(question, low, high, unit, lambda value: self.progress.predict(name, value),
+                                    self.progress.prediction(name))
+
+    def reveal(self, name: str, actual: float, unit: str = "", digits: int = 0) -> Reveal:
+        """The prediction stored under `name` beside what happened."""
+        return Reveal(self.progress.prediction(name), float(actual), unit, digits)
+
+    def check(self, exercise: str, answer: Any) -> checks.Result:
+        """Mark the reader's function; a pass is remembered, and hints grow stronger with each try."""
+        result = checks.check(exercise, answer, self.progress.attempts(exercise) + 1)
+        if result.status == "passed":
+            self.progress.record_pass(exercise)
+        elif result.status == "not yet":
+            self.progress.record_attempt(exercise)
+        return result
+
+    def quiz(self) -> Any:
+        """This notebook's check-yourself questions, the ones missed before first."""
+        from labs import explorers
+
+        questions = self.progress.missed_first(quiz.for_notebook(self.notebook[:2]))
+        return explorers.quiz(questions, lambda question, marked: self.progress.record_reply(question.id, marked.passed))
+
+
+@dataclass(frozen=True)
+class Reveal:
+    """A prediction (None if there was none) beside the number that came out."""
+
+    predicted: float | None
+    actual: float
+    unit: str = ""
+    digits: int = 0
+
+    def __repr__(self) -> str:
+        return f"{self._guess}{self._what}"
+
+    def _repr_html_(self) -> str:
+        return (f'<div style="border-left:4px solid #0072B2;padding:.2em .8em">{escape(self._guess)}'
+                f'<b>{escape(self._what)}</b></div>')
+
+    def _number(self, value: float) -> str:
+        return f"{value:,.{self.digits}f}{' ' * bool(self.unit)}{self.unit}"
+
+    @property
+    def _guess(self) -> str:
+        if self.predicted is None:
+            return "No prediction committed. "
+        return f"You predicted {self._number(self.predicted)}. "
+
+    @property
+    def _what(self) -> str:
+        if self.predicted is None:
+            return f"It is {self._number(self.actual)}."
+        difference = self.predicted - self.actual
+        if abs(difference) < 0.5 * 10**-self.digits:
+            return f"It is {self._number(self.actual)}: exactly that."
+        side = "high" if difference > 0 else "low"
+        return f"It is {self._number(self.actual)}: you were {self._number(abs(difference))} too {side}."
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a header, shown as HTML where that is possible and as aligned text elsewhere."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __repr__(self) -> str:
+        width = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        lines = (self.header, *self.rows)
+        return "\n".join("  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in
+                                   enumerate(zip(line, width, strict=True))).rstrip() for line in lines)
+
+    def _repr_html_(self) -> str:
+        def line(tag: str, cells: tuple[str, ...]) -> str:
+            style = ["text-align:left"] + ["text-align:right"] * (len(cells) - 1)
+            return "<tr>" + "".join(f'<{tag} style="{s};padding:.15em .8em">{escape(c)}</{tag}>'
+                                    for s, c in zip(style, cells, strict=True)) + "</tr>"
+
+        body = "".join(line("td", row) for row in self.rows)
+        return f'<table><thead>{line("th", self.header)}</thead><tbody>{body}</tbody></table>'
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Any]], formats: Sequence[str] = ()) -> Table:
+    """Rows of values as a `Table`; `formats` gives a format spec a column ("" = as it is, NaN shows as a dash)."""
+    specs = [*formats, *[""] * (len(header) - len(formats))]
+    return Table(tuple(header), tuple(tuple(_cell(v, f) for v, f in zip(row, specs, strict=True)) for row in rows))
+
+
+def _cell(value: Any, spec: str) -> str:
+    if isinstance(value, float) and math.isnan(value):
+        return "–"
+    return value if isinstance(value, str) else format(value, spec)
+
+
+def where_am_i() -> Table:
+    """This machine in a few lines: what to put into a bug report."""
+    place = ("Colab" if "COLAB_RELEASE_TAG" in os.environ else "Binder" if "BINDER_SERVICE_HOST" in os.environ else
+             "a browser (JupyterLite)" if platform.system() == "Emscripten" else "your own Jupyter")
+    rows = [("running in", place), ("Python", platform.python_version())]
+    for package in ("numpy", "matplotlib", "ipywidgets", "jupyterlab"):
+        try:
+            rows.append((package, version(package)))
+        except PackageNotFoundError:
+            rows.append((package, "not installed"))
+    return table(("what", "which"), [*rows, ("labs found in", Path(__file__).parent.parent.name)])
