@@ -186,7 +186,8 @@ def bursty_arrivals(n: int, rate: float, cv: float, seed: int) -> np.ndarray:
     # At a shape near 0 most gaps underflow to 0 and one holds all the time: nothing that a log ever shows.
     if cv > 30:
         raise ValueError(f"cv must be 30 or less, got {cv}")
-    return np.cumsum(np.random.default_rng(seed).gamma(1 / cv**2, cv**2 / rate, n))
+    # A stream of its own: with the lengths' seed as it is, geometric lengths and the gaps between them would be one draw.
+    return np.cumsum(np.random.default_rng([seed, 1]).gamma(1 / cv**2, cv**2 / rate, n))
 
 
 # ---- your own log ---------------------------------------------------------------------------------------------------
