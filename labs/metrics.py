@@ -7,6 +7,8 @@ import numpy as np
 
 from labs.slots import Ints, Schedule, check_workload, continuous_batching, static_batching
 
+MOST_STEPS = 20_000_000  # that are counted one by one: the arrays over time take about 0.5 GB
+
 # ---- one number a request -------------------------------------------------------------------------------------------
 
 def latency(schedule: Schedule) -> np.ndarray:
@@ -59,16 +61,21 @@ def occupancy(schedule: Schedule, which: str = "useful") -> np.ndarray:
     if which not in ("useful", "held"):
         raise ValueError(f"which must be 'useful' or 'held', got {which!r}")
     end = schedule.done if which == "useful" else schedule.release
-    size = schedule.steps + 1
-    change = np.bincount(schedule.start, minlength=size) - np.bincount(end, minlength=size)
-    return np.cumsum(change)[:-1]
+    return _balance(schedule, schedule.start, end)
 
 
 def waiting(schedule: Schedule) -> np.ndarray:
     """Requests that have arrived and have no slot yet, at each step."""
+    return _balance(schedule, schedule.arrivals, schedule.start)
+
+
+def _balance(schedule: Schedule, come: np.ndarray, go: np.ndarray) -> np.ndarray:
+    """How many have come and not yet gone, at each step."""
+    if schedule.steps > MOST_STEPS:
+        raise ValueError(f"{schedule.steps:,} steps are too many to count one by one: use shorter lengths or earlier "
+                         f"arrivals, {MOST_STEPS:,} steps at most")
     size = schedule.steps + 1
-    change = np.bincount(schedule.arrivals, minlength=size) - np.bincount(schedule.start, minlength=size)
-    return np.cumsum(change)[:-1]
+    return np.cumsum(np.bincount(come, minlength=size) - np.bincount(go, minlength=size))[:-1]
 
 
 def drain(schedule: Schedule) -> int:
@@ -124,6 +131,8 @@ def overloaded(scheduler: str, load: float, lengths: Ints, slots: int) -> bool:
     """
     if scheduler not in ("static", "continuous"):
         raise ValueError(f"scheduler must be 'static' or 'continuous', got {scheduler!r}")
+    if not 0 < load < float("inf"):
+        raise ValueError(f"load must be a number above 0, got {load}: 1 is as much work as continuous batching can do")
     return load >= (1.0 if scheduler == "continuous" else expected_static_utilisation(lengths, slots))
 
 

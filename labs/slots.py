@@ -72,7 +72,7 @@ def continuous_batching(lengths: Ints, slots: int, arrivals: Ints | None = None)
     """
     lengths, slots, arrivals = check_workload(lengths, slots, arrivals)
     # One heap of whole numbers holds both facts about a slot: when it is free, and which one it is. Smallest first.
-    heap = list(range(slots))
+    heap = list(range(min(slots, len(lengths))))
     held = (lengths * slots).tolist()
     if arrivals.any():
         key = _admit_with_arrivals(heap, held, (arrivals * slots).tolist(), slots)
@@ -99,10 +99,12 @@ def check_workload(lengths: Ints, slots: int, arrivals: Ints | None = None) -> t
 
     Arrivals are rounded up: a request that comes in the middle of a step can join at the next one.
     """
-    slots = int(_whole("slots", np.atleast_1d(slots))[0])
+    slots = _whole("slots", slots)
+    if slots.ndim:
+        raise ValueError("slots must be one number")
     if slots < 1:
         raise ValueError(f"slots must be at least 1, got {slots}")
-    lengths = _whole("lengths", np.asarray(lengths))
+    slots, lengths = int(slots), _whole("lengths", lengths)
     if lengths.ndim != 1 or len(lengths) == 0:
         raise ValueError("lengths must be a list with at least one request in it")
     if lengths.min() < 1:
@@ -111,7 +113,10 @@ def check_workload(lengths: Ints, slots: int, arrivals: Ints | None = None) -> t
         raise ValueError("lengths add up to more steps than this model counts: use shorter ones")
     if arrivals is None:
         return lengths, slots, np.zeros(len(lengths), dtype=np.int64)
-    arrivals = np.asarray(arrivals, dtype=float)
+    try:
+        arrivals = np.asarray(arrivals, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError("arrivals must be a list of numbers, one step for each request") from None
     if arrivals.shape != lengths.shape:
         raise ValueError(f"arrivals must give one step for each request: {len(lengths)} needed, got {arrivals.size}")
     if not np.isfinite(arrivals).all() or arrivals.min() < 0:
@@ -124,14 +129,17 @@ def check_workload(lengths: Ints, slots: int, arrivals: Ints | None = None) -> t
     return lengths, slots, np.ceil(arrivals).astype(np.int64)
 
 
-def _whole(name: str, values: np.ndarray) -> np.ndarray:
+def _whole(name: str, values: Ints) -> np.ndarray:
     """Return `values` as int64, or raise ValueError if one is not a whole number."""
+    try:
+        values = np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name} must be whole numbers, not lists within a list") from None
     if values.size and values.dtype.kind not in "iuf":
-        raise ValueError(f"{name} must be whole numbers, got {values.flat[0]!r}")
-    if values.dtype.kind == "f":
-        bad = values[~np.isfinite(values) | (values != np.floor(values))]
-        if bad.size:
-            raise ValueError(f"{name} must be whole numbers, got {bad[0]}")
+        raise ValueError(f"{name} must be whole numbers, got {str(values.flat[0])!r}")
+    bad = values[(values != np.floor(values)) | ~(np.abs(values) < 2.0**62)]
+    if bad.size:
+        raise ValueError(f"{name} must be whole numbers (and below 2**62), got {bad.flat[0]}")
     return values.astype(np.int64)
 
 

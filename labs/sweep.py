@@ -29,18 +29,20 @@ def sweep(function: Callable[..., Mapping], settings: Iterable[Row], executor: E
     `progress(done, total)` is called after each. If a setting fails, the rest are cancelled and an error names it.
     """
     settings = list(settings)
-    futures = [executor.submit(function, **setting) for setting in settings] if executor else None
+    futures = [executor.submit(function, **setting) for setting in settings] if executor else []
     rows: list[Row] = []
-    for i, setting in enumerate(settings):
-        try:
-            result = futures[i].result() if futures else function(**setting)
-        except Exception as error:
-            for future in futures or []:
-                future.cancel()
-            raise RuntimeError(f"the sweep stopped at {setting}: {error}") from error
-        rows.append({**setting, **result})
-        if progress:
-            progress(i + 1, len(settings))
+    try:
+        for i, setting in enumerate(settings):
+            try:
+                result = futures[i].result() if futures else function(**setting)
+            except Exception as error:
+                raise RuntimeError(f"the sweep stopped at {setting}: {error}") from error
+            rows.append({**setting, **result})
+            if progress:
+                progress(i + 1, len(settings))
+    finally:  # whatever ended it: a setting that failed, a callback that raised, the reader's stop button
+        for future in futures:
+            future.cancel()
     return rows
 
 

@@ -9,11 +9,16 @@ import json
 import math
 import random
 import re
+import reprlib
+from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import islice
+from functools import cache, partial
+from itertools import islice, pairwise
+from numbers import Real
 from pathlib import Path
+from textwrap import shorten
 from typing import TextIO
 
 import numpy as np
@@ -39,10 +44,8 @@ class Request:
 
     def __post_init__(self) -> None:
         for name in ("prompt_tokens", "output_tokens"):
-            if (value := getattr(self, name)) != int(value) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
-        if not 0 <= self.arrival < math.inf:
-            raise ValueError(f"arrival must be 0 or later, got {self.arrival}")
+            _whole(name, getattr(self, name), 1)
+        _at_least("arrival", self.arrival, 0)
 
 
 # ---- lengths from a distribution ------------------------------------------------------------------------------------
@@ -53,10 +56,9 @@ def lognormal_lengths(n: int, mu: float, sigma: float, seed: int) -> np.ndarray:
     Bit for bit what a loop over Python's generator gives, without the loop.
     Raises ValueError for n below 1, a negative sigma, or lengths beyond `LONGEST`.
     """
-    _at_least("n", n, 1)
+    n = _whole("n", n, 1)
     _at_least("sigma", sigma, 0)
-    if not math.isfinite(mu):
-        raise ValueError(f"mu must be a number, got {mu}")
+    _at_least("mu", mu, -LONGEST)
     exponent = mu + _standard_normals(n, seed) * sigma
     if exponent.max() > math.log(LONGEST):
         raise ValueError(f"mu and sigma give lengths of more than {LONGEST:,} tokens: lower one of them")
@@ -69,29 +71,28 @@ def lognormal_lengths(n: int, mu: float, sigma: float, seed: int) -> np.ndarray:
 
 def uniform_lengths(n: int, low: int, high: int, seed: int) -> np.ndarray:
     """`n` lengths drawn evenly from low to high, both included."""
-    _at_least("n", n, 1)
-    _at_least("low", low, 1)
-    _at_least("high", high, low)
+    n, low, high = _whole("n", n, 1), _whole("low", low, 1), _whole("high", high, low)
     return np.random.default_rng(seed).integers(low, high, n, endpoint=True)
 
 
 def fixed_lengths(n: int, length: int) -> np.ndarray:
     """`n` requests of one length: what a benchmark with a fixed max_tokens and `ignore_eos` sends."""
-    _at_least("n", n, 1)
-    _at_least("length", length, 1)
-    return np.full(n, length, dtype=np.int64)
+    return np.full(_whole("n", n, 1), _whole("length", length, 1), dtype=np.int64)
 
 
 def geometric_lengths(n: int, mean: float, seed: int) -> np.ndarray:
     """`n` lengths of a model that stops after each token with the same chance, 1 / mean."""
-    _at_least("n", n, 1)
+    n = _whole("n", n, 1)
     _at_least("mean", mean, 1)
     return np.random.default_rng(seed).geometric(1 / mean, n).astype(np.int64)
 
 
 def fit_lognormal(lengths: np.ndarray) -> tuple[float, float]:
-    """(mu, sigma) of the lognormal with the same mean and spread of ln(length)."""
-    logs = np.log(np.asarray(lengths, dtype=float))
+    """(mu, sigma) of the lognormal with the same mean and spread of ln(length); ValueError for a length below 1."""
+    lengths = np.asarray(lengths, dtype=float)
+    if lengths.size == 0 or not (lengths >= 1).all():
+        raise ValueError("a fit needs at least one length, and none below 1 token")
+    logs = np.log(lengths)
     return float(logs.mean()), float(logs.std())
 
 
@@ -162,8 +163,7 @@ def measured_lengths(name: str, n: int, seed: int, column: str = "output") -> np
     Between two quantiles the logarithm is interpolated, so the mean is near the log's, not equal to it (a test
     holds it within 5 %); any order in the log, such as a busy hour with longer answers, is gone.
     """
-    _at_least("n", n, 1)
-    source = measured(name, column)
+    n, source = _whole("n", n, 1), measured(name, column)
     u = np.random.default_rng(seed).random(n)
     return np.rint(np.exp(np.interp(u, source.share, np.log(source.tokens)))).astype(np.int64)
 
@@ -177,16 +177,16 @@ def poisson_arrivals(n: int, rate: float, seed: int) -> np.ndarray:
 
 def bursty_arrivals(n: int, rate: float, cv: float, seed: int) -> np.ndarray:
     """`n` arrival times whose gaps vary by `cv` = std / mean (1 = Poisson, above = bursts, 0 = clockwork)."""
-    _at_least("n", n, 1)
+    n = _whole("n", n, 1)
     _at_least("cv", cv, 0)
     if not 0 < rate < math.inf:
         raise ValueError(f"rate must be a number above 0, got {rate}")
-    if cv == 0:
+    if cv < 1e-6:
         return np.arange(1, n + 1) / rate
     # At a shape near 0 most gaps underflow to 0 and one holds all the time: nothing that a log ever shows.
     if cv > 30:
         raise ValueError(f"cv must be 30 or less, got {cv}")
-    # A stream of its own: with the lengths' seed as it is, geometric lengths and the gaps between them would be one draw.
+    # A stream of its own: from the lengths' one, geometric lengths and the gaps between them would be the same draw.
     return np.cumsum(np.random.default_rng([seed, 1]).gamma(1 / cv**2, cv**2 / rate, n))
 
 
@@ -213,13 +213,13 @@ def read_lengths(path: str | Path, column: str = "output_tokens", keep: int = 1_
     large the file is. A byte-order mark is ignored, and so are rows where the column is empty or 0 (requests that
     failed before their first token). Raises ValueError that says which row to mend.
     """
-    path = Path(path)
+    path, keep = Path(path), _whole("keep", keep, 1)
     if not path.is_file():
         raise ValueError(f"there is no file {path}: check the name, or upload it beside this notebook")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            values = _jsonl_values if path.suffix in (".jsonl", ".json", ".ndjson") else _csv_values
-            return _collect(values(file, column), keep, f"{path.name}, column {column}")
+            chunks = _jsonl_chunks if path.suffix.lower() in (".jsonl", ".json", ".ndjson") else _csv_chunks
+            return _collect(chunks(file, column), keep, f"{path.name}, column {column}")
     except UnicodeDecodeError:
         raise ValueError(f"{path.name} is not UTF-8 text: export it as a CSV in UTF-8") from None
     except csv.Error as error:
@@ -232,96 +232,129 @@ def read_metrics_lengths(text: str, n: int = 5000, seed: int = 0) -> Log:
     Several engines' series are added up. Inside a bucket lengths are drawn evenly, and in the last, open one they
     are the bucket's lower bound: coarser than a log. Raises ValueError if the histogram is missing or empty.
     """
-    _at_least("n", n, 1)
-    upto: dict[float, float] = {}
-    for line in text.splitlines():
-        found = re.match(r'vllm:request_generation_tokens_bucket\{.*?\ble="([^"]+)".*?\}\s+(\S+)', line.strip())
-        if found:
-            bound, count = float(found[1].replace("Inf", "inf")), float(found[2])
-            upto[bound] = upto.get(bound, 0.0) + count
-    if not upto:
+    n, inside = _whole("n", n, 1), _metrics_buckets(text)
+    if not inside:
         raise ValueError("there is no vllm:request_generation_tokens histogram in this text: paste the whole "
                          "/metrics page of a vLLM server")
-    bounds = sorted(upto)
-    inside = np.diff([0.0] + [upto[b] for b in bounds])
-    if inside.sum() <= 0 or (inside < 0).any():
+    buckets = sorted(inside)
+    requests = np.array([inside[bucket] for bucket in buckets])
+    if requests.min() < 0:
+        raise ValueError("the vllm:request_generation_tokens histogram counts down: paste one page, unchanged")
+    if requests.sum() == 0:
         raise ValueError("the vllm:request_generation_tokens histogram is empty: send the server some requests first")
     rng = np.random.default_rng(seed)
-    low = np.array([0.0, *bounds[:-1]])
-    high = np.array([b if math.isfinite(b) else low[-1] for b in bounds])
-    bucket = rng.choice(len(bounds), n, p=inside / inside.sum())
-    lengths = np.maximum(1, np.ceil(low[bucket] + (high - low)[bucket] * rng.random(n))).astype(np.int64)
-    values, counts = np.unique(lengths, return_counts=True)
-    source = f"/metrics histogram of {int(inside.sum()):,} requests"
-    return Log(lengths, dict(zip(values.tolist(), counts.tolist(), strict=True)), source)
+    low, high = np.array([(low, high if math.isfinite(high) else low) for low, high in buckets]).T
+    drawn = rng.choice(len(buckets), n, p=requests / requests.sum())
+    lengths = np.maximum(1, np.ceil(low[drawn] + (high - low)[drawn] * rng.random(n))).astype(np.int64)
+    return Log(lengths, dict(sorted(Counter(lengths.tolist()).items())),
+               f"/metrics histogram of {int(requests.sum()):,} requests")
 
 
-def _csv_values(file: TextIO, column: str) -> Iterator[tuple[int, object]]:
-    """(line number, value) of `column` in a CSV with a header."""
-    rows = csv.reader(file)
+_BUCKET = re.compile(r'vllm:request_generation_tokens_bucket\{(.*?)\ble="([\d.e+]+|\+Inf)"(.*?)\}\s+([\d.e+]+)')
+
+
+def _metrics_buckets(text: str) -> Counter[tuple[float, float]]:
+    """How many requests each bucket (low, high) holds, over all engines' series on a /metrics page."""
+    series: dict[str, dict[float, float]] = {}
+    for found in filter(None, (_BUCKET.match(line.strip()) for line in text.splitlines())):
+        before, bound, after, count = found.groups()
+        series.setdefault(before + after, {})[float(bound)] = float(count)
+    inside: Counter[tuple[float, float]] = Counter()
+    for up_to in series.values():
+        bounds = sorted(up_to)
+        for low, high in pairwise([0.0, *bounds]):
+            inside[low, high] += up_to[high] - up_to.get(low, 0.0)
+    return inside
+
+
+_ROWS = 4096  # converted at once
+_CHARACTERS = 1_000_000  # read at once, should a line be longer
+
+
+def _csv_chunks(file: TextIO, column: str) -> Iterator[tuple[str, int, list]]:
+    """("row", number of the first one, values of `column`) for some thousand rows at a time; the header is row 1."""
+    rows = csv.reader(iter(partial(file.readline, _CHARACTERS), ""))
     header = [name.strip() for name in next(rows, [])]
     if column not in header:
-        named = ", ".join(header[:12]) or "nothing: the file is empty"
+        named = shorten(", ".join(header), 100) or "nothing: its first line is empty"
         raise ValueError(f"the file has no column {column!r}: its header has {named}")
-    at = header.index(column)
-    for row in rows:
-        yield rows.line_num, row[at] if at < len(row) else ""
+    at, first = header.index(column), 2
+    while values := [row[at] if at < len(row) else "" for row in islice(rows, _ROWS)]:
+        yield "row", first, values
+        first += len(values)
 
 
-def _jsonl_values(file: TextIO, column: str) -> Iterator[tuple[int, object]]:
-    """(line number, value) of the key `column` in a file with one JSON object a line."""
-    seen = False
-    for number, line in enumerate(file, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            raise ValueError(f"line {number} is not JSON: a JSONL file has one object a line") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"line {number} is not a JSON object such as {{\"{column}\": 128}}")
-        seen = seen or column in row
-        yield number, row.get(column, "")
+def _jsonl_chunks(file: TextIO, column: str) -> Iterator[tuple[str, int, list]]:
+    """("line", number of the first one, values of the key `column`) for some thousand lines at a time."""
+    lines = enumerate(iter(partial(file.readline, _CHARACTERS), ""), 1)
+    first, seen = 1, False
+    while rows := [_json_object(number, line) for number, line in islice(lines, _ROWS)]:
+        seen = seen or any(column in row for row in rows)
+        yield "line", first, [row.get(column, "") for row in rows]
+        first += len(rows)
     if not seen:
         raise ValueError(f"the file has no key {column!r} on any line: name the key that holds the output length")
 
 
-def _collect(rows: Iterable[tuple[int, object]], keep: int, source: str) -> Log:
+def _json_object(number: int, line: str) -> dict:
+    """The JSON object on a line; an empty one for a blank line."""
+    try:
+        row = json.loads(line) if line.strip() else {}
+    except (ValueError, RecursionError):
+        raise ValueError(f"line {number} is not JSON: a JSONL file has one object a line") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"line {number} is not a JSON object: a JSONL file has one object a line")
+    return row
+
+
+def _collect(chunks: Iterable[tuple[str, int, list]], keep: int, source: str) -> Log:
     """Count every length, and keep the first `keep` in order."""
-    rows, kept, room = iter(rows), [], keep
-    counts = np.zeros(1024, dtype=np.int64)
-    while chunk := list(islice(rows, 100_000)):
-        lengths = np.array([value for row in chunk if (value := _length(*row)) > 0], dtype=np.int64)
-        if len(lengths) == 0:
-            continue
-        if lengths.max() >= len(counts):
-            counts = np.append(counts, np.zeros(2 * lengths.max() - len(counts), dtype=np.int64))
-        counts += np.bincount(lengths, minlength=len(counts))
-        kept.append(lengths[:room].astype(np.int32))
-        room -= len(kept[-1])
+    counts, kept = Counter(), array("q")
+    for unit, first, values in chunks:
+        lengths = list(filter(None, _lengths(unit, first, values)))
+        counts.update(lengths)
+        kept.extend(lengths[:keep - len(kept)])
     if not kept:
         raise ValueError(f"{source}: no request has an output length above 0")
-    occurring = np.flatnonzero(counts)
-    return Log(np.concatenate(kept).astype(np.int64),
-               dict(zip(occurring.tolist(), counts[occurring].tolist(), strict=True)), source)
+    return Log(np.array(kept, dtype=np.int64), dict(sorted(counts.items())), source)
 
 
-def _length(line: int, value: object) -> int:
-    """A whole number of tokens; 0 for an empty field."""
-    try:
-        number = int(value) if isinstance(value, (int, str)) and value != "" else float(value or 0)
-    except (TypeError, ValueError):
+def _lengths(unit: str, first: int, values: list) -> list[int]:
+    """Whole numbers of tokens. All at once where each value is plainly one, else one by one, to say which is not."""
+    if set(map(type, values)) in ({str}, {int}):
         try:
-            number = float(str(value).strip() or 0)
+            numbers = list(map(int, values))
         except ValueError:
-            raise ValueError(f"line {line} has {value!r} where a number of tokens belongs: mend or drop it") from None
-    if isinstance(value, bool) or not 0 <= number <= LONGEST or number != int(number):
-        raise ValueError(f"line {line} has {value!r} where a whole number of tokens from 0 to {LONGEST:,} belongs: "
-                         "mend or drop it, or name another column")
+            numbers = [-1]
+        if min(numbers) >= 0 and max(numbers) <= LONGEST:
+            return numbers
+    return [_length(f"{unit} {first + i}", value) for i, value in enumerate(values)]
+
+
+def _length(where: str, value: object) -> int:
+    """A whole number of tokens; 0 for an empty field."""
+    text = "" if value is None else str(value).strip()
+    try:
+        number = float(text or 0)
+    except ValueError:
+        number = math.nan
+    if not (0 <= number <= LONGEST and number == int(number)):
+        raise ValueError(f"{where} has {reprlib.repr(value)} where a whole number of tokens from 0 to {LONGEST:,} "
+                         "belongs: mend or drop it, or name another column")
     return int(number)
 
 
 def _at_least(name: str, value: float, least: float) -> None:
     """Raise ValueError unless `value` is a finite number of `least` or more."""
+    if not isinstance(value, Real):
+        raise ValueError(f"{name} must be a number, got {value!r}")
     if not least <= value < math.inf:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _whole(name: str, value: float, least: int) -> int:
+    """Return `value` as an int, or raise ValueError unless it is a whole number of `least` or more."""
+    _at_least(name, value, least)
+    if value != int(value):
+        raise ValueError(f"{name} must be a whole number, got {value}")
+    return int(value)
