@@ -1,0 +1,75 @@
+"""What all tests share: fixed seeds, no progress file, a browser if there is one, and no skipping where asked."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+settings.register_profile("course", derandomize=True, deadline=None, print_blob=True)
+settings.load_profile("course")
+os.environ["LABS_PROGRESS"] = "off"  # child processes inherit it
+
+
+def no_skipping(report) -> None:
+    """Turn a skip into a failure where LABS_NO_SKIP=1 promises that everything needed is there."""
+    if os.environ.get("LABS_NO_SKIP") == "1" and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"LABS_NO_SKIP=1 lets nothing skip, but this did: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """No skipping inside tests and fixtures."""
+    report = yield
+    no_skipping(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """No skipping of whole files."""
+    report = yield
+    no_skipping(report)
+    return report
+
+
+@pytest.fixture(autouse=True)
+def fixed_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same seeds for each test, and no file with a learner's progress."""
+    monkeypatch.setenv("LABS_PROGRESS", "off")
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 (for code under test that uses the old generator)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium-like browser; LABS_CHROMIUM names one that is not on the path."""
+    named = os.environ.get("LABS_CHROMIUM")
+    found = named or next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not found:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on the path, and LABS_CHROMIUM names none")
+    return found
+
+
+@pytest.fixture(scope="session")
+def font_cache() -> None:
+    """Let matplotlib build its font cache here: while it does, it writes to stderr, which no notebook may."""
+    subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], check=True, capture_output=True)
