@@ -1,0 +1,9 @@
+"""Every control that a reader touches. A call makes a panel; end a cell with it, or read `.values` and `.view` from it."""
+
+from labs.explorers.asking import prediction, progress_bar, quiz
+from labs.explorers.eight import eight_requests
+from labs.explorers.panel import Panel, View
+from labs.explorers.sigma import sigma_sweep
+from labs.explorers.simulator import simulator
+
+__all__ = ["Panel", "View", "eight_requests", "prediction", "progress_bar", "quiz", "sigma_sweep", "simulator"]

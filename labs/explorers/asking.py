@@ -1,0 +1,171 @@
+"""What asks the reader for something: a prediction, questions; and a progress bar for what takes a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+import ipywidgets as w
+
+from labs.explorers.panel import Displayed, _sentence, message_html
+
+WIDE = "min(700px, 100%)"
+
+
+def prediction(question: str, low: float, high: float, unit: str, on_commit: Callable[[float], Any],
+               start: float | None = None) -> Prediction:
+    """A slider from `low` to `high` and a button that hands the chosen value to `on_commit`, once.
+
+    `start` is an answer given earlier. Whole numbers if `low` and `high` are.
+    """
+    return Prediction(question, low, high, unit, on_commit, start)
+
+
+class Prediction(Displayed):
+    """A question to be answered with a number, before the cell that reveals it."""
+
+    def __init__(self, question: str, low: float, high: float, unit: str, on_commit: Callable[[float], Any],
+                 start: float | None = None) -> None:
+        if not low < high:
+            raise ValueError(f"low must be below high, got {low} and {high}")
+        self.question, self.unit, self._on_commit = question, unit, on_commit
+        self.committed: float | None = None
+        whole = float(low).is_integer() and float(high).is_integer() and high - low >= 10
+        kind, step = (w.IntSlider, 1) if whole else (w.FloatSlider, (high - low) / 100)
+        middle = (low + high) / 2 if start is None else min(max(start, low), high)
+        self.slider = kind(value=int(middle) if whole else middle, min=int(low) if whole else low,
+                           max=int(high) if whole else high, step=step, description=f"your answer ({unit})" if unit else
+                           "your answer", style={"description_width": "170px"}, layout=w.Layout(width="560px", max_width="100%"))
+        self.button = w.Button(description="Commit", button_style="primary", icon="check")
+        self.button.on_click(lambda _: self.commit())
+        self._said = w.HTML(message_html("" if start is None else f"committed earlier: {self._with_unit(start)}"))
+        title = w.HTML(f'<div style="font-size:15px;line-height:21px;font-weight:600">{escape(question)}</div>')
+        super().__init__([title, w.HBox([self.slider, self.button], layout=w.Layout(flex_flow="row wrap")), self._said])
+
+    def commit(self) -> None:
+        """Take the slider's value as the answer, and hold it."""
+        value = self.slider.value
+        try:
+            self._on_commit(value)
+        except Exception as error:  # the reader must see that nothing was kept
+            self._said.value = message_html(f"Not kept: {_sentence(error)}", bad=True)
+            return
+        self.committed = value
+        self.slider.disabled = self.button.disabled = True
+        self._said.value = message_html(f"committed: {self._with_unit(value)}")
+
+    def summary(self) -> str:
+        """The question."""
+        return f"Predict: {self.question}"
+
+    def _with_unit(self, value: float) -> str:
+        return f"{value:,.4g} {self.unit}".strip() if value != int(value) else f"{int(value):,} {self.unit}".strip()
+
+
+def quiz(questions: Sequence[Any], on_answer: Callable[[Any, Any], Any]) -> Quiz:
+    """Questions one after another; `on_answer(question, result)` is called after each reply.
+
+    A question has `prompt`, `choices` (or None), `unit`, `answer` and `mark(reply)`, whose result has `passed` and
+    `message`. The model answer is shown only after a reply.
+    """
+    return Quiz(questions, on_answer)
+
+
+class Quiz(Displayed):
+    """One question at a time: reply, see the verdict and the model answer, go on."""
+
+    def __init__(self, questions: Sequence[Any], on_answer: Callable[[Any, Any], Any]) -> None:
+        self.questions, self._on_answer = list(questions), on_answer
+        if not self.questions:
+            raise ValueError("a quiz needs at least one question")
+        self.at, self.passed = 0, 0
+        self._prompt, self._said = w.HTML(), w.HTML()
+        self._place = w.VBox()
+        self.reply: w.Widget = w.Text()
+        self.button = w.Button(button_style="primary")
+        self.button.on_click(lambda _: self.press())
+        super().__init__([self._prompt, self._place, self.button, self._said], layout=w.Layout(max_width="900px"))
+        self._ask()
+
+    def press(self) -> None:
+        """What the button does now: mark the reply, or go on to the next question."""
+        if self.reply.disabled:
+            self.at += 1
+            self._ask()
+        elif self.reply.value in (None, ""):
+            self._said.value = message_html("Choose or write an answer first.", bad=True)
+        else:
+            self._mark()
+
+    def summary(self) -> str:
+        """The questions, without their answers."""
+        return f"{len(self.questions)} questions: " + " ".join(f"{i}. {q.prompt}" for i, q in enumerate(self.questions, 1))
+
+    def static_html(self) -> str:
+        """The questions as a list."""
+        items = "".join(f"<li>{escape(q.prompt)}</li>" for q in self.questions)
+        return f"<ol>{items}</ol><p><em>Run this cell to answer.</em></p>"
+
+    def _ask(self) -> None:
+        self._said.value = message_html("")
+        if self.at == len(self.questions):
+            self._prompt.value = message_html(f"Done: {self.passed} of {self.at} right at the first try.")
+            self._place.children = ()
+            self.button.layout.display = "none"
+            return
+        question = self.questions[self.at]
+        self._prompt.value = (f'<div style="font-size:15px;line-height:22px;white-space:normal"><b>{self.at + 1} of '
+                              f'{len(self.questions)}.</b> {escape(question.prompt)}</div>')
+        self.reply = _reply_control(question)
+        self._place.children = (self.reply,)
+        self.button.description = "Answer"
+
+    def _mark(self) -> None:
+        question = self.questions[self.at]
+        try:
+            result = question.mark(self.reply.value)
+        except Exception as error:  # a reply that cannot be read is the reader's to mend, not the end of the quiz
+            self._said.value = message_html(_sentence(error), bad=True)
+            return
+        self._on_answer(question, result)
+        self.passed += bool(result.passed)
+        self.reply.disabled = True
+        verdict = "Right." if result.passed else "Not quite."
+        said = f"{verdict} {result.message}".strip()
+        self._said.value = (message_html(said, bad=not result.passed)
+                            + f'<div style="font-size:14px;line-height:20px;white-space:normal;margin-top:6px">'
+                              f'<b>Model answer:</b> {escape(question.answer)}</div>')
+        self.button.description = "Next question" if self.at + 1 < len(self.questions) else "Finish"
+
+
+def _reply_control(question: Any) -> w.Widget:
+    if question.choices:
+        return w.RadioButtons(options=list(question.choices), value=None, layout=w.Layout(width="auto", max_width="100%"))
+    return w.Text(description=question.unit or "", placeholder="your answer", layout=w.Layout(width="420px", max_width="100%"),
+                  style={"description_width": "initial"})
+
+
+def progress_bar(total: int) -> tuple[ProgressBar, Callable[[int, int], None]]:
+    """A bar to display, and the `progress(done, total)` that `sweep.sweep` calls. Nothing is printed."""
+    bar = ProgressBar(total)
+    return bar, bar.update
+
+
+class ProgressBar(Displayed):
+    """How much of something long is done."""
+
+    def __init__(self, total: int) -> None:
+        self._bar = w.IntProgress(value=0, min=0, max=max(1, total), layout=w.Layout(width="420px", max_width="80%"))
+        self._count = w.HTML()
+        super().__init__([w.HBox([self._bar, self._count])])
+        self.update(0, total)
+
+    def update(self, done: int, total: int) -> None:
+        """Show `done` of `total`."""
+        self._bar.max, self._bar.value = max(1, total), done
+        self._count.value = f"<span>{done:,} of {total:,}</span>"
+
+    def summary(self) -> str:
+        """The bar in words: the same on each run, however far it has come."""
+        return "a progress bar"
