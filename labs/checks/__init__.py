@@ -1,0 +1,38 @@
+"""Checks of the exercises: `check("static_steps", static_steps)` says passed, not yet (with a hint), or not attempted."""
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from labs.checks import eight_requests, sigma_sweep, simulator
+from labs.checks.marking import NOT_ATTEMPTED, NOT_YET, PASSED, Exercise, Mistake, Result, mark, report
+from labs.progress import Progress
+
+__all__ = ["EXERCISES", "NOT_ATTEMPTED", "NOT_YET", "PASSED", "Exercise", "Mistake", "Result", "check", "for_notebook"]
+
+EXERCISES: dict[str, Exercise] = {exercise.id: exercise for exercise in (
+    *eight_requests.EXERCISES, *simulator.EXERCISES, *sigma_sweep.EXERCISES)}
+
+
+def check(exercise_id: str, answer: Any, attempt: int = 1, progress: Progress | None = None,
+          limit_s: float = 5.0) -> Result:
+    """Mark the learner's function `answer`; from the second `attempt` on, hints are stronger.
+
+    With `progress`, attempts are counted there (and `attempt` is left aside), and a pass is recorded.
+    Raises ValueError only for an exercise that doesn't exist; whatever the learner's code does becomes a sentence.
+    """
+    exercise = EXERCISES.get(exercise_id)
+    if exercise is None:
+        near = get_close_matches(str(exercise_id), EXERCISES, 1)
+        raise ValueError(f"there is no exercise {exercise_id!r}" + (f": did you mean {near[0]!r}?" if near else ""))
+    finding = mark(exercise, answer, limit_s)
+    if progress is not None and finding.status != NOT_ATTEMPTED:
+        attempt = progress.record_attempt(exercise.id, finding.mistake.key if finding.mistake else "")
+        if finding.status == PASSED:
+            progress.record_pass(exercise.id)
+    return report(exercise, finding, attempt)
+
+
+def for_notebook(notebook: str) -> list[Exercise]:
+    """The exercises of one notebook ("01", "02", ...), in order."""
+    return [exercise for exercise in EXERCISES.values() if exercise.notebook == notebook]

@@ -1,0 +1,92 @@
+"""Calling code that may raise, print, warn, or never end."""
+from __future__ import annotations
+
+import io
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+from labs.checks.answers import Odd, Outcome, read
+
+
+class TooSlow(BaseException):
+    """The time is up. Not an Exception, so that a learner's `except Exception` can't swallow it."""
+
+
+class _Head(io.TextIOBase):
+    """A place to print to that keeps the first characters only."""
+
+    text = ""
+
+    def write(self, text: str) -> int:
+        self.text = (self.text + text)[:200]
+        return len(text)
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TooSlow` in the block after `seconds`, then put the signal's handler and timer back as they were.
+
+    Works in the main thread of Linux and macOS. Elsewhere there is no limit, and none inside one long call to
+    compiled code, or in a loop whose bare `except:` swallows everything.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(signum: int, frame: Any) -> None:
+        raise TooSlow
+
+    began, handler = time.monotonic(), signal.signal(signal.SIGALRM, stop)
+    # It rings again each second, in case the first ring fell where it was swallowed.
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
+        if left:  # somebody else's timer was running: let it ring when it would have
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
+
+
+def outcome(function: Callable[..., Any], args: tuple) -> Outcome:
+    """What `function(*args)` gives, as an `Outcome`; an exception becomes words. An interrupt passes through."""
+    try:
+        return read(function(*args))
+    except (KeyboardInterrupt, TooSlow):
+        raise
+    except NotImplementedError:
+        return Odd("raised NotImplementedError", empty=True)
+    except SystemExit:
+        return Odd("called exit()")
+    except BaseException as error:
+        return Odd(f"raised {_named(error)}")
+
+
+def outcomes(function: Callable[..., Any], inputs: list[tuple], limit_s: float) -> tuple[list[Outcome], str]:
+    """The outcome on each input, fewer if the time ran out, and the beginning of what was printed meanwhile."""
+    found: list[Outcome] = []
+    printed = _Head()
+    try:
+        with time_limit(limit_s), redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for args in inputs:
+                found.append(outcome(function, args))
+    except TooSlow:
+        pass
+    return found[:len(inputs)], printed.text
+
+
+def _named(error: BaseException) -> str:
+    """The exception's name and the first line of its message, cut short."""
+    try:
+        text = str(error).strip().splitlines()
+    except Exception:  # a learner's exception may fail to describe itself
+        text = []
+    return type(error).__name__ + (f" ({text[0][:100]})" if text else "")

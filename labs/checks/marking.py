@@ -1,0 +1,205 @@
+"""How an exercise is marked: call the learner's function on cases, compare with an oracle, name the mistake.
+
+Only behaviour counts: what comes back for what goes in. An exercise and its mistakes are data.
+"""
+from __future__ import annotations
+
+import html
+import inspect
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from labs.checks.answers import Args, Odd, Outcome, Value, call, copied, difference, read, same, size
+from labs.checks.guard import outcome, outcomes
+
+NOT_ATTEMPTED, PASSED, NOT_YET = "not attempted", "passed", "not yet"
+RANDOM_CASES = 30
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A misconception: what someone who holds it computes, a first hint, and a stronger one for the next try.
+
+    `within` widens the match: an answer within this relative error of `wrong` on every case.
+    """
+
+    key: str
+    wrong: Callable[..., Any] | None = field(repr=False)
+    hint: str = field(repr=False)
+    stronger: str = field(repr=False)
+    within: float = 1e-9
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A function to write, and all that is needed to mark it.
+
+    `worked` holds hand-worked cases as (arguments, answer); `draw` makes one more from a seeded generator;
+    `oracle` is slow and obvious; `explain` works one case out in words. `minutes` is at most 10, `difficulty` 1 to 3.
+    """
+
+    id: str
+    notebook: str
+    title: str
+    minutes: int
+    difficulty: int
+    signature: str
+    task: str
+    returns: str
+    shows: str
+    oracle: Callable[..., Any] = field(repr=False)
+    explain: Callable[..., str] = field(repr=False)
+    worked: tuple[tuple[Args, Any], ...] = field(repr=False)
+    draw: Callable[[random.Random], Args] = field(repr=False)
+    mistakes: tuple[Mistake, ...] = field(repr=False)
+    tolerance: float = 1e-9
+
+    def cases(self) -> list[tuple[Args, Value]]:
+        """(arguments, right answer) of every case: the hand-worked ones, then the seeded random ones."""
+        rng = random.Random(self.id)
+        drawn = [self.draw(rng) for _ in range(RANDOM_CASES)]
+        return [(args, read(right)) for args, right in
+                [*self.worked, *((args, self.oracle(*copied(args))) for args in drawn)]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What marking found: the status, the failing case in words, the mistake behind it, and that case worked out."""
+
+    status: str
+    fault: str = ""
+    mistake: Mistake | None = None
+    explanation: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """What a check says: a `message` that begins "Not attempted yet:", "Passed:" or "Not yet:".
+
+    `mistake` is the key of the mistake that was recognised, or "".
+    """
+
+    exercise: str
+    status: str
+    message: str
+    mistake: str = ""
+
+    def __repr__(self) -> str:
+        return self.message
+
+    def _repr_html_(self) -> str:
+        """A box with a symbol and a word beside its colour. It sets text and ground alike: a dark theme can't hide it."""
+        symbol, edge, ground = _LOOK[self.status]
+        word, _, rest = self.message.partition(":")
+        return (f'<div style="border-left:5px solid {edge};background:{ground};color:#1a1a1a;padding:6px 10px;'
+                f'max-width:52em;line-height:1.4"><b>{symbol} {html.escape(word)}:</b>{html.escape(rest)}</div>')
+
+
+_LOOK = {NOT_ATTEMPTED: ("○", "#767676", "#f2f2f2"), PASSED: ("✓", "#009e73", "#e6f5f0"),
+         NOT_YET: ("✗", "#d55e00", "#fdf0e6")}
+
+
+# ---- mistakes that can be made at any exercise ----------------------------------------------------------------------
+
+PRINTS = Mistake("prints", None, "It prints the answer but returns nothing: write return instead of print.",
+                 "Its last line should be `return ...`: a printed number can't be used by the code that called it.")
+CHANGES = Mistake("changes", None, "Asked again with the same input, it gave another answer: does it draw at random, "
+                                   "or keep something between calls?",
+                  "Create every list inside the function, not above it or as a default value, and draw nothing at random.")
+SLOW = Mistake("slow", None, "Look for a loop that never ends.",
+               "Something in the loop's condition has to change on every turn: print it on the first few and see.")
+ARGUMENTS = Mistake("arguments", None, "Keep the first line as it was given.",
+                    "Copy the `def` line from the exercise again, and write your code below it.")
+NO_FUNCTION = Mistake("no_function", None, "Hand over the function by its name, without brackets after it.",
+                      "The check calls your function on inputs of its own, so it needs the function, not one answer.")
+ANYWHERE = (PRINTS, CHANGES, SLOW, ARGUMENTS, NO_FUNCTION)
+
+_FLOORED = Mistake("floored", None, "The fraction is cut off: / divides, // drops the remainder.",
+                   "Replace // by /, and don't wrap the result in int().")
+_ROUNDED = Mistake("rounded", None, "The right number, but rounded: return every digit.",
+                   "Leave out round(): how many digits to show is decided where a number is printed.")
+_PERCENT = Mistake("percent", None, "That is 100 times too large: return a share, where 1 is all of it.",
+                   "Leave out the factor 100.")
+_NEGATIVE = Mistake("negative", None, "The size is right and the sign is not: which of the two is larger?",
+                    "Swap the two sides of the subtraction.")
+# What each slip does to a right answer. Tried after an exercise's own mistakes, which know more.
+SLIPS: tuple[tuple[Mistake, Callable[[float], float]], ...] = (
+    (_FLOORED, math.floor), *((_ROUNDED, lambda x, places=places: round(x, places)) for places in range(5)),
+    (_PERCENT, lambda x: 100 * x), (_NEGATIVE, lambda x: -x))
+
+
+# ---- marking --------------------------------------------------------------------------------------------------------
+
+def mark(exercise: Exercise, answer: Any, limit_s: float = 5.0) -> Finding:
+    """Try `answer` on every case. Nothing that the learner's code does escapes from here, save an interrupt."""
+    if answer is None or answer is ...:
+        return Finding(NOT_ATTEMPTED)
+    if not callable(answer):
+        return Finding(NOT_YET, f"{exercise.id} should be a function, but it is a {type(answer).__name__}.", NO_FUNCTION)
+    cases = exercise.cases()
+    if not _takes(answer, cases[0][0]):
+        return Finding(NOT_YET, f"{exercise.id} should be called as {exercise.signature}.", ARGUMENTS)
+    got, printed = outcomes(answer, [copied(args) for args, _ in cases], limit_s)
+    if len(got) < len(cases):
+        late = cases[len(got)][0]
+        return Finding(NOT_YET, f"{call(exercise.id, late)} took over {limit_s:g} s.", SLOW, exercise.explain(*copied(late)))
+    if all(isinstance(out, Odd) and out.empty for out in got):
+        return Finding(NOT_YET, f"{call(exercise.id, cases[0][0])} gave nothing.", PRINTS) if printed else Finding(NOT_ATTEMPTED)
+    wrong = [(args, right, out) for (args, right), out in zip(cases, got, strict=True)
+             if not same(out, right, exercise.tolerance)]
+    if not wrong:
+        return Finding(PASSED)
+    args, right, out = min(wrong, key=lambda case: size(case[0]))
+    mistake = recognise(exercise, cases, got)
+    if mistake is None:
+        again, _ = outcomes(answer, [copied(args)], limit_s)
+        mistake = CHANGES if not again or not same(again[0], out) else None
+    fault = f"{call(exercise.id, args)} should give {difference(right, out, exercise.returns)}."
+    return Finding(NOT_YET, fault, mistake, exercise.explain(*copied(args)))
+
+
+def recognise(exercise: Exercise, cases: Sequence[tuple[Args, Value]], got: Sequence[Outcome]) -> Mistake | None:
+    """The first mistake that gives what the learner's function gave, on every case."""
+    for mistake in exercise.mistakes:
+        if all(same(outcome(mistake.wrong, copied(args)), out, mistake.within)
+               for (args, _), out in zip(cases, got, strict=True)):
+            return mistake
+    for mistake, slip in SLIPS:
+        if all(same(_slipped(right, slip), out) for (_, right), out in zip(cases, got, strict=True)):
+            return mistake
+    return None
+
+
+def report(exercise: Exercise, finding: Finding, attempt: int = 1) -> Result:
+    """Put a finding into words: from the second attempt on, the stronger hint, or the case worked out."""
+    if finding.status == NOT_ATTEMPTED:
+        return Result(exercise.id, NOT_ATTEMPTED, f"Not attempted yet: {exercise.task}")
+    if finding.status == PASSED:
+        return Result(exercise.id, PASSED, f"Passed: {exercise.shows}")
+    mistake, again = finding.mistake, attempt >= 2
+    if mistake is None:
+        hint = finding.explanation if again else "Work this case out on paper, then compare step by step."
+    else:
+        hint = mistake.stronger if again else mistake.hint
+    return Result(exercise.id, NOT_YET, f"Not yet: {finding.fault} {hint}", mistake.key if mistake else "")
+
+
+def _slipped(right: Value, slip: Callable[[float], float]) -> Value:
+    """The right answer with `slip` applied to each number."""
+    return tuple(map(slip, right)) if isinstance(right, tuple) else slip(right)
+
+
+def _takes(function: Callable[..., Any], args: Args) -> bool:
+    """True if `function` can be called with these arguments, or doesn't tell."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*args)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,230 @@
+"""What the learner has passed, predicted and answered, in a small file beside the notebooks.
+
+The file is a convenience: whatever is wrong with it, a cell runs on, and `note` says in one sentence what happened.
+"""
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FILE_NAME = ".progress.json"
+COURSE = "continuous-batching"  # a file without this name in it is somebody else's
+VERSION = 1
+SPACING = (3, 10, 30)  # replies to other questions before a question comes back: missed, right once, right twice
+LEARNT = 3  # right answers in a row after which a question doesn't come back
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What has been done so far. `attempts` counts tries per exercise, passed or not."""
+
+    passed: tuple[str, ...]
+    attempts: dict[str, int]
+    predictions: dict[str, float]
+    correct: tuple[str, ...]
+    missed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        tried = len(set(self.attempts) - set(self.passed))
+        return (f"{len(self.passed)} exercises passed, {tried} tried; {len(self.predictions)} predictions; "
+                f"{len(self.correct)} questions right, {len(self.missed)} to come back to")
+
+
+class Progress:
+    """Reads its file once, and writes it after every change. With `path` None it lives in memory only.
+
+    Another notebook may write the same file: each change is made to the newest version on disk.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = Path(path) if path is not None else None
+        self.note = ""
+        self._unsaved = False
+        self._state = _empty()
+        self._refresh()
+
+    @classmethod
+    def beside_notebook(cls) -> Progress:
+        """The file in the working directory, unless LABS_PROGRESS names another, a folder, or is "off" (memory only)."""
+        where = os.environ.get("LABS_PROGRESS", "")
+        if where.lower() == "off":
+            return cls(None)
+        try:
+            path = Path(where).expanduser() if where else Path.cwd()
+            return cls(path / FILE_NAME if path.is_dir() else path)
+        except (OSError, RuntimeError, ValueError) as error:  # the folder is gone, or there is no home folder
+            progress = cls(None)
+            progress.note = _sentence(f"there is nowhere to keep it ({_reason(error)})")
+            return progress
+
+    # ---- exercises and predictions ----
+
+    def passed(self, exercise: str) -> bool:
+        """True once the exercise has been passed, whatever was tried since."""
+        return exercise in self._state["passed"]
+
+    def attempts(self, exercise: str, mistake: str = "") -> int:
+        """Tries at the exercise so far, or those that made this `mistake`."""
+        return self._state["attempts"].get(_attempt_key(exercise, mistake), 0)
+
+    def record_attempt(self, exercise: str, mistake: str = "") -> int:
+        """Count a try; return how many there have been, or how many made this `mistake` if one is named."""
+        def change(state: dict) -> None:
+            for key in {_attempt_key(exercise, ""), _attempt_key(exercise, mistake)}:
+                state["attempts"][key] = state["attempts"].get(key, 0) + 1
+        self._change(change)
+        return self.attempts(exercise, mistake)
+
+    def record_pass(self, exercise: str) -> None:
+        """Remember that the exercise is passed."""
+        self._change(lambda state: None if exercise in state["passed"] else state["passed"].append(exercise))
+
+    def predict(self, name: str, value: float) -> None:
+        """Commit to a prediction; a later one takes its place. Raises ValueError if it isn't a finite number."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"a prediction must be a number, got {value!r}") from None
+        if not math.isfinite(number):
+            raise ValueError(f"a prediction must be a finite number, got {value!r}")
+        self._change(lambda state: state["predictions"].update({name: number}))
+
+    def prediction(self, name: str) -> float | None:
+        """What was predicted, or None."""
+        return self._state["predictions"].get(name)
+
+    # ---- quiz ----
+
+    def record_reply(self, question: str, passed: bool) -> None:
+        """Remember a reply. A missed question comes back soon, one answered right later, and at last not at all."""
+        def change(state: dict) -> None:
+            state["turn"] += 1
+            old = state["quiz"].get(question, {"correct": 0, "missed": 0, "streak": 0})
+            streak = old["streak"] + 1 if passed else 0
+            state["quiz"][question] = {
+                "correct": old["correct"] + bool(passed), "missed": old["missed"] + (not passed), "streak": streak,
+                "due": state["turn"] + SPACING[min(streak, len(SPACING) - 1)]}
+        self._change(change)
+
+    def replies(self, question: str) -> tuple[int, int]:
+        """(right, missed) replies to a question."""
+        reply = self._state["quiz"].get(question, {})
+        return reply.get("correct", 0), reply.get("missed", 0)
+
+    def due(self, questions: Iterable[str]) -> list[str]:
+        """The questions to ask now, in order: missed ones whose turn has come, then new ones, then those to repeat."""
+        quiz, turn = self._state["quiz"], self._state["turn"]
+        questions = list(questions)
+        come_back = [q for q in questions if q in quiz and quiz[q]["streak"] < LEARNT and quiz[q]["due"] <= turn + 1]
+        missed = sorted((q for q in come_back if quiz[q]["streak"] == 0), key=lambda q: quiz[q]["due"])
+        return [*missed, *(q for q in questions if q not in quiz), *(q for q in come_back if q not in missed)]
+
+    def summary(self) -> Summary:
+        """Everything so far, in the order in which it was first done."""
+        state = self._state
+        right = [q for q, reply in state["quiz"].items() if reply["streak"] > 0]
+        tries = {key: n for key, n in state["attempts"].items() if "/" not in key}
+        return Summary(tuple(state["passed"]), tries, dict(state["predictions"]), tuple(right),
+                       tuple(q for q in state["quiz"] if q not in right))
+
+    # ---- the file ----
+
+    def _change(self, change: Callable[[dict], Any]) -> None:
+        """Apply `change` to the newest state, and write it. What can't be written stays in memory."""
+        if not self._unsaved:  # else the file is older than what is in memory
+            self._refresh()
+        change(self._state)
+        if self.path is None:
+            return
+        try:
+            _write(self.path, json.dumps({"course": COURSE, "version": VERSION, **self._state}, indent=1))
+            self._unsaved = False
+        except (OSError, ValueError) as error:
+            self._unsaved = True
+            self.note = _sentence(f"{self.path.name} can't be written ({_reason(error)})")
+
+    def _refresh(self) -> None:
+        """Read the file if there is one. One that makes no sense is set aside, one that can't be read is left alone."""
+        if self.path is None:
+            return
+        try:
+            self._state = _parse(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.note, self.path = _sentence(f"{self.path.name} can't be read ({_reason(error)})"), None
+        except (ValueError, RecursionError):
+            self._set_aside()
+
+    def _set_aside(self) -> None:
+        """Rename the file, so that whatever is in it stays, and start with an empty one (or carry on with memory's)."""
+        name = self.path.name
+        try:
+            aside = next(path for n in range(1, 1000) if not (path := self.path.with_name(f"{name}.broken-{n}")).exists())
+            self.path.rename(aside)
+            self.note = f"{name} could not be understood: it is now {aside.name}, and your progress starts again."
+        except (OSError, StopIteration):
+            self.path, self.note = None, _sentence(f"{name} could not be understood, nor renamed")
+
+
+def _empty() -> dict[str, Any]:
+    return {"passed": [], "attempts": {}, "predictions": {}, "quiz": {}, "turn": 0}
+
+
+def _attempt_key(exercise: str, mistake: str) -> str:
+    return f"{exercise}/{mistake}" if mistake else exercise
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """The state in a file's text. Raises ValueError if it isn't this course's, or is damaged anywhere."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or data.get("course") != COURSE or data.get("version") != VERSION:
+        raise ValueError("not this course's")
+    state = {key: data.get(key) for key in _empty()}
+    replies = state["quiz"].values() if isinstance(state["quiz"], dict) else [None]
+    sound = (
+        isinstance(state["passed"], list) and all(isinstance(name, str) for name in state["passed"])
+        and isinstance(state["attempts"], dict) and all(map(_is_count, state["attempts"].values()))
+        and isinstance(state["predictions"], dict) and all(map(_is_number, state["predictions"].values()))
+        and all(isinstance(reply, dict) and all(_is_count(reply.get(key)) for key in ("correct", "missed", "streak", "due"))
+                for reply in replies)
+        and _is_count(state["turn"]))
+    if not sound:
+        raise ValueError("damaged")
+    return state
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the whole file or nothing: into a new file beside it, which then takes its name."""
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(13, "the file is read-only")
+    handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _sentence(what: str) -> str:
+    return f"Your progress is kept only until the kernel stops: {what}."
