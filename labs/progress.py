@@ -17,6 +17,7 @@ FILE_NAME = ".progress.json"
 COURSE = "continuous-batching"  # a file without this name in it is somebody else's
 VERSION = 1
 SPACING = (3, 10, 30)  # replies to other questions before a question comes back: missed, right once, right twice
+_REPLY = ("correct", "missed", "streak", "due")
 LEARNT = 3  # right answers in a row after which a question doesn't come back
 
 
@@ -51,7 +52,7 @@ class Progress:
 
     @classmethod
     def beside_notebook(cls) -> Progress:
-        """The file in the working directory, unless LABS_PROGRESS names another, a folder, or is "off" (memory only)."""
+        """The file in the working directory, or what LABS_PROGRESS names: a file, a folder, or "off" (memory only)."""
         where = os.environ.get("LABS_PROGRESS", "")
         if where.lower() == "off":
             return cls(None)
@@ -166,7 +167,8 @@ class Progress:
         """Rename the file, so that whatever is in it stays, and start with an empty one (or carry on with memory's)."""
         name = self.path.name
         try:
-            aside = next(path for n in range(1, 1000) if not (path := self.path.with_name(f"{name}.broken-{n}")).exists())
+            names = (self.path.with_name(f"{name}.broken-{n}") for n in range(1, 1000))
+            aside = next(path for path in names if not path.exists())
             self.path.rename(aside)
             self.note = f"{name} could not be understood: it is now {aside.name}, and your progress starts again."
         except (OSError, StopIteration):
@@ -192,8 +194,7 @@ def _parse(text: str) -> dict[str, Any]:
         isinstance(state["passed"], list) and all(isinstance(name, str) for name in state["passed"])
         and isinstance(state["attempts"], dict) and all(map(_is_count, state["attempts"].values()))
         and isinstance(state["predictions"], dict) and all(map(_is_number, state["predictions"].values()))
-        and all(isinstance(reply, dict) and all(_is_count(reply.get(key)) for key in ("correct", "missed", "streak", "due"))
-                for reply in replies)
+        and all(isinstance(reply, dict) and all(_is_count(reply.get(key)) for key in _REPLY) for reply in replies)
         and _is_count(state["turn"]))
     if not sound:
         raise ValueError("damaged")

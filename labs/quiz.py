@@ -125,7 +125,8 @@ QUESTIONS: tuple[Question, ...] = (
         answer="Static batching decides once for each group, which runs together and comes back together. Continuous "
                "batching decides before every token step who is in the batch: a request that is done leaves at once, "
                "and one that waits takes its slot.",
-        ask="Eight slots hold A to H, and a ninth request waits. At which step does it begin under continuous batching?",
+        ask="Eight slots hold A to H, and a ninth request waits. At which step does it begin under continuous "
+            "batching?",
         value=12, unit="steps", because="A is done after 12 steps, and its slot is free at once.",
         slips=((950, "that is static batching, where the ninth waits for H."),
                (0, "at step 0 all eight slots are taken."),
@@ -138,32 +139,38 @@ QUESTIONS: tuple[Question, ...] = (
         answer="A request that is done keeps its slot until the longest of its group is done. That costs compute: with "
                "the eight requests 5,668 of 7,600 slot-steps, 74.6 %. And it costs time: A has its last token at step "
                "12, and its slot and its answer are held for another 938 steps.",
-        ask="Requests of 10, 20 and 90 tokens share one static batch of 3 slots. What percentage of slot-steps is wasted?",
+        ask="Requests of 10, 20 and 90 tokens share one static batch of 3 slots. What percentage of slot-steps is "
+            "wasted?",
         value=100 * 150 / 270, unit="%", tolerance=0.1,
         because="3 slots x 90 steps are 270 slot-steps, and 120 of them made a token.",
-        slips=((100 * 120 / 270, "that is the useful part."), (150, "that is how many slot-steps are wasted: out of how many?"),
-               (100 * 60 / 90, "that is the share that the slot of 20 or of 30 would waste: count all three slots."),
+        slips=((100 * 120 / 270, "that is the useful part."),
+               (150, "that is how many slot-steps are wasted: out of how many?"),
+               (100 * 80 / 90, "that is the waste in one slot, the shortest request's: count all three."),
                (100 * 150 / 120, "that compares waste with useful work: compare it with all slot-steps."))),
     Question(
         "normalised", "01", page=3,
         prompt="What is normalised latency, and what does it show that latency hides?",
         answer="The steps (or seconds) from arrival until the answer is returned, divided by its output tokens. In the "
-               "static batch all eight have a latency of 950 steps, which looks fair; normalised, A pays 79.2 steps for "
-               "each of its 12 tokens and H pays 1. Say beside the number when an answer is returned: here, when the "
-               "batch ends. And waiting for a slot is in it, so read it in two parts, queueing and service.",
-        ask="F makes 60 tokens, and its answer comes back when the batch ends, at step 950. What is its normalised latency?",
+               "static batch all eight have a latency of 950 steps, which looks fair; normalised, A pays 79.2 steps "
+               "for each of its 12 tokens and H pays 1. Say beside the number when an answer is returned: here, when "
+               "the batch ends. And waiting for a slot is in it, so read it in two parts, queueing and service.",
+        ask="F makes 60 tokens, and its answer comes back when the batch ends, at step 950. What is its normalised "
+            "latency?",
         value=950 / 60, unit="steps per output token", tolerance=0.05, because="950 steps for 60 tokens.",
-        slips=((1, "that would be so if F came back with its own last token."), (60 / 950, "upside down: steps per token."),
+        slips=((1, "that would be so if F came back with its own last token."),
+               (60 / 950, "upside down: steps per token."),
                (890 / 60, "that counts the wait alone: latency includes the steps that made the tokens."),
                (950, "that is its latency: divide by its tokens."))),
     Question(
         "two_failures", "01",
         prompt="A static batcher is changed to stream each answer as it is made. What does that mend, and what not?",
-        answer="It mends what A sees: its 12 tokens arrive in its first 12 steps. The slot is held all the same, so just "
-               "as much compute is wasted, and whoever waits still waits for the whole group: membership is closed.",
+        answer="It mends what A sees: its 12 tokens arrive in its first 12 steps. The slot is held all the same, so "
+               "just as much compute is wasted, and whoever waits still waits for the whole group: membership is "
+               "closed.",
         ask="Which number stays the same when a static batch returns each answer as soon as it is done?",
         choices=(
-            Choice("The wasted slot-steps", "the slot of a finished request stays held until the group ends.", right=True),
+            Choice("The wasted slot-steps", "the slot of a finished request stays held until the group ends.",
+                   right=True),
             Choice("A's latency", "A's falls from 950 steps to 12."),
             Choice("The spread of normalised latency",
                    "within one group it vanishes: each request then pays 1 step per output token."),
@@ -175,23 +182,23 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "faster", "02", page=4,
         prompt="Does continuous batching make a request faster?",
-        answer="Not its work: a request of n tokens takes n steps in its slot under either. What goes is waiting, for a "
-               "slot and for others to finish. A step itself may take a little longer, because the batch is fuller: so "
-               "it is for a backlog on a real engine. At an equal arrival rate it can turn round, since static batching "
-               "lets arrivals pile up into full batches. Both are there to be measured.",
+        answer="Not its work: a request of n tokens takes n steps in its slot under either. What goes is waiting, for "
+               "a slot and for others to finish. A step itself may take a little longer, because the batch is fuller: "
+               "so it is for a backlog on a real engine. At an equal arrival rate it can turn round, since static "
+               "batching lets arrivals pile up into full batches. Both are there to be measured.",
         ask="Which of these does continuous batching shorten?",
         choices=(
             Choice("The steps that a request spends making its tokens", "n tokens take n steps in a slot, as before."),
-            Choice("The time that one step takes", "a step does the same forward pass; a fuller batch makes it longer, if "
-                                                   "anything."),
+            Choice("The time that one step takes", "a step does the same forward pass; a fuller batch makes it longer, "
+                                                   "if anything."),
             Choice("The wait for a slot", "a slot is given away as soon as its request is done.", right=True),
             Choice("The output of a long request", "a scheduler doesn't change what is generated, nor how much."))),
     Question(
         "drain", "02",
         prompt="Continuous batching reaches 83.7 % on the 500 requests. Where are the other slot-steps?",
-        answer="In the drain. 2,206 steps on 32 slots are 70,592 slot-steps, and 59,092 made a token. While requests were "
-               "waiting, every slot worked: 100 %. Once the last one is admitted, a slot that empties stays empty. So "
-               "83.7 % says how long the run was; it is no ceiling.",
+        answer="In the drain. 2,206 steps on 32 slots are 70,592 slot-steps, and 59,092 made a token. While requests "
+               "were waiting, every slot worked: 100 %. Once the last one is admitted, a slot that empties stays "
+               "empty. So 83.7 % says how long the run was; it is no ceiling.",
         ask="How many slot-steps stood empty in that run?",
         value=11_500, unit="slot-steps", because="2,206 x 32 = 70,592, less the 59,092 that made a token.",
         slips=((59_092, "those made a token."), (70_592, "those are all: take the useful ones away."),
@@ -200,23 +207,24 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "all_at_once", "02",
         prompt="Why is normalised latency not flat under continuous batching in this simulation?",
-        answer="Because all 500 requests arrive at step 0. Most of what they pay is queueing, and a short request pays it "
-               "over few tokens. So p99 / p50 is 17.9 under continuous batching and 18.1 under static: the same spread, at "
-               "a level 5.8 times lower. Let requests arrive over time, at half of what continuous batching can serve, "
-               "and it is flat: p50 and p99 are 1.0.",
+        answer="Because all 500 requests arrive at step 0. Most of what they pay is queueing, and a short request pays "
+               "it over few tokens. So p99 / p50 is 17.9 under continuous batching and 18.1 under static: the same "
+               "spread, at a level 5.8 times lower. Let requests arrive over time, at half of what continuous batching "
+               "can serve, and it is flat: p50 and p99 are 1.0.",
         ask="What makes normalised latency flat under continuous batching?",
         choices=(
             Choice("More requests, so that the drain matters less", "the queue gets longer, and with it the spread."),
             Choice("Arrivals spread over time, below capacity", "nobody queues, so each pays for its own tokens only.",
                    right=True),
-            Choice("Serving the longest requests first", "the short ones would then wait longest, and pay it over few tokens."),
+            Choice("Serving the longest requests first",
+                   "the short ones would then wait longest, and pay it over few tokens."),
             Choice("Returning answers earlier", "continuous batching does so already: what is left is queueing."))),
     Question(
         "percentile", "02",
         prompt="What exactly is the p99 in these notebooks, and what should stand beside any p99?",
-        answer="sorted(values)[int(0.99 n)]: of 500 values the one with index 495, so 4 are larger. Other methods, such as "
-               "numpy's default, interpolate and give another number: name the method. And give n: of 100 values or "
-               "fewer, this p99 is simply the largest, which says little about a tail.",
+        answer="sorted(values)[int(0.99 n)]: of 500 values the one with index 495, so 4 are larger. Other methods, "
+               "such as numpy's default, interpolate and give another number: name the method. And give n: of 100 "
+               "values or fewer, this p99 is simply the largest, which says little about a tail.",
         ask="60 values, no two alike. How many are larger than their p99?",
         value=0, unit="values", because="int(0.99 x 60) = 59 is the last index: this p99 is the largest value.",
         slips=((1, "the index is int(59.4) = 59, counted from 0: nothing comes after it."),
@@ -228,13 +236,13 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "where_from", "03", page=8,
         prompt="Where does continuous batching's advantage come from, mathematically?",
-        answer="It has two causes. For a backlog, variance in output length: a group of s requests wastes s x longest - "
-               "sum, and static batching's utilisation is E[L] / E[longest of s]. With equal lengths that is 100 %. "
-               "With arrivals there is a second cause, membership: whoever comes just after a group has begun waits for "
-               "all of it, even at equal lengths. At half load and sigma 0, static p50 and p99 are 1.5 and 2.0 steps per "
-               "output token; continuous has 1.0 and 1.0.",
-        ask="Half of all requests make 10 tokens, half 90, drawn at random into static groups of 2. "
-            "What is the utilisation, in the long run?",
+        answer="It has two causes. For a backlog, variance in output length: a group of s requests wastes s x longest "
+               "- sum, and static batching's utilisation is E[L] / E[longest of s]. With equal lengths that is 100 %. "
+               "With arrivals there is a second cause, membership: whoever comes just after a group has begun waits "
+               "for all of it, even at equal lengths. At half load and sigma 0, static p50 and p99 are 1.5 and 2.0 "
+               "steps per output token; continuous has 1.0 and 1.0.",
+        ask="Half of all requests make 10 tokens, half 90, drawn at random into static groups of 2. What is the "
+            "utilisation, in the long run?",
         value=100 * 50 / 70, unit="%", tolerance=0.1,
         because="the mean length is 50; three groups in four hold a 90, so the mean longest is 70.",
         slips=((100 * 50 / 90, "that divides by 90, but one group in four has no long request."),
@@ -244,11 +252,11 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "benchmark", "03", page=9,
         prompt="A colleague finds no gain over a simple batched script. What do you ask?",
-        answer="How many requests were in flight: with one, or no more than there are slots, nobody waits for a slot. How "
-               "output lengths varied: a fixed max_tokens with stopping ignored makes them equal, which static batching "
-               "serves without waste. And how requests arrived: a backlog hides what closed groups cost. If many were "
-               "in flight, lengths varied and there was still no gain, look closer. Published benchmarks do vary "
-               "lengths: Orca's, vLLM's and Anyscale's.",
+        answer="How many requests were in flight: with one, or no more than there are slots, nobody waits for a slot. "
+               "How output lengths varied: a fixed max_tokens with stopping ignored makes them equal, which static "
+               "batching serves without waste. And how requests arrived: a backlog hides what closed groups cost. If "
+               "many were in flight, lengths varied and there was still no gain, look closer. Published benchmarks do "
+               "vary lengths: Orca's, vLLM's and Anyscale's.",
         ask="On 32 slots, which backlog gains most from continuous batching, in steps?",
         choices=(
             Choice("500 requests of exactly 256 tokens", "equal lengths waste nothing in full groups: the gain is 1."),
@@ -261,9 +269,9 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "when_static", "03", page=12,
         prompt="When would you choose static batching?",
-        answer="For an offline job of equal output lengths, where nobody waits for an answer and the machine is yours: the "
-               "gain is then about 1, and the simpler system has less to go wrong. That is narrow, and it is the shape of "
-               "many a benchmark.",
+        answer="For an offline job of equal output lengths, where nobody waits for an answer and the machine is yours: "
+               "the gain is then about 1, and the simpler system has less to go wrong. That is narrow, and it is the "
+               "shape of many a benchmark.",
         ask="64 requests of exactly 256 tokens wait for 16 slots. What are static steps / continuous steps?",
         value=1, tolerance=0.001, because="both take 4 x 256 steps, and no slot ever idles.",
         slips=((4, "that is the number of groups, which both need."), (0, "a gain of 1 means no difference."),
@@ -271,26 +279,28 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "load", "03",
         prompt="What does a load of 0.5 mean, and why may a scheduler have no p99 at it?",
-        answer="Requests bring half of the tokens that continuous batching can make: 0.5 x slots / mean length requests "
-               "per step. For the 500 lengths and 32 slots that is 0.135. Static batching can sustain only its utilisation "
-               "on full groups, about 0.21 here: above it the queue grows as long as the run lasts, and a percentile "
-               "would measure the run.",
+        answer="Requests bring half of the tokens that continuous batching can make: 0.5 x slots / mean length "
+               "requests per step. For the 500 lengths and 32 slots that is 0.135. Static batching can sustain only "
+               "its utilisation on full groups, about 0.20 here: above it the queue grows as long as the run lasts, "
+               "and a percentile would measure the run.",
         ask="32 slots, a mean of 100 tokens. How many requests per step are a load of 0.5?",
-        value=0.16, unit="requests per step", tolerance=0.0005, because="32 slots make 32 tokens a step: 0.32 requests; half of it.",
+        value=0.16, unit="requests per step", tolerance=0.0005,
+        because="32 slots make 32 tokens a step: 0.32 requests; half of it.",
         slips=((0.32, "that is load 1."), (6.25, "upside down: those are the steps between two arrivals."),
                (16, "those are tokens per step."), (0.005, "that is one slot's share: there are 32."))),
     Question(
         "which_workload", "03",
         prompt="Which of the two workloads do you have, and how do you find out before deploying?",
-        answer="Look at the output lengths in your log. If p99 is near p50 and CV is near 0, continuous batching "
-               "gains little on a backlog. If p99 is many times p50, it carries your capacity. Then run both "
-               "schedulers over the lengths themselves: two logs of equal mean and CV may gain differently, and a "
-               "lognormal fitted to a log may miss its gain by far.",
+        answer="Look at the output lengths in your log. If p99 is near p50 and CV is near 0, continuous batching gains "
+               "little on a backlog. If p99 is many times p50, it carries your capacity. Then run both schedulers over "
+               "the lengths themselves: two logs of equal mean and CV may gain differently, and a lognormal fitted to "
+               "a log may miss its gain by far.",
         ask="Which of these says least about the gain on a backlog?",
         choices=(
             Choice("p99 / p50 of output lengths", "it is a measure of spread: the wider, the more a group waits."),
             Choice("The coefficient of variation of output lengths", "it is a measure of spread, whatever the mean."),
-            Choice("The mean output length", "twice as long, all of it, takes twice the steps under both: the gain stays.",
+            Choice("The mean output length", "twice as long, all of it, takes twice the steps under both: the gain "
+                                             "stays.",
                    right=True),
             Choice("E[longest of a group] / E[length]", "that is the law itself: the gain without drain."))),
 
@@ -299,38 +309,41 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "one_step", "04", page=5,
         prompt="Walk through one scheduler step of vLLM V1.",
-        answer="Schedule: the running requests first, in order, each with its tokens while the token budget lasts; where "
-               "KV blocks are short, one is preempted, and its cache is computed again when it resumes. Only if nobody was "
-               "preempted are waiting requests admitted, from the head of the queue, while budget, max_num_seqs and "
-               "blocks allow. Execute: one forward pass; each decode gives a token, an unfinished prefill chunk gives "
-               "none. Then retire: at EOS, a stop token or max_tokens a request leaves, and its blocks are free before "
-               "the next schedule. A stop string is found where text is decoded, and the request is then aborted.",
+        answer="Schedule: the running requests first, in order, each with its tokens while the token budget lasts; "
+               "where KV blocks are short, one is preempted, and its cache is computed again when it resumes. Only if "
+               "nobody was preempted are waiting requests admitted, from the head of the queue, while budget, "
+               "max_num_seqs and blocks allow. Execute: one forward pass; each decode gives a token, an unfinished "
+               "prefill chunk gives none. Then retire: at EOS, a stop token or max_tokens a request leaves, and its "
+               "blocks are free before the next schedule. A stop string is found where text is decoded, and the "
+               "request is then aborted.",
         ask="Whose tokens does one step schedule first?",
         choices=(
             Choice("Those of waiting requests", "they come last, and not at all in a step that preempted somebody."),
             Choice("Those of running requests", "running comes first; what is left of the budget goes to waiting ones.",
                    right=True),
             Choice("Those of the shortest request", "nobody knows how long an answer will be."),
-            Choice("Those of requests that were preempted", "a preempted request waits: under fcfs at the head of the queue."))),
+            Choice("Those of requests that were preempted",
+                   "a preempted request waits: under fcfs at the head of the queue."))),
     Question(
         "paging", "04", page=6,
         prompt="What does PagedAttention do for continuous batching?",
-        answer="It makes changing the batch cheap, and the batch large. Where each sequence owns one contiguous region, "
-               "memory is reserved for the longest answer, or moved about as sequences come and go. With block tables, "
-               "joining or leaving only changes which tables are handed to the kernel. It isn't strictly required: Orca "
-               "scheduled by iteration before it, on memory reserved contiguously.",
+        answer="It makes changing the batch cheap, and the batch large. Where each sequence owns one contiguous "
+               "region, memory is reserved for the longest answer, or moved about as sequences come and go. With block "
+               "tables, joining or leaving only changes which tables are handed to the kernel. It isn't strictly "
+               "required: Orca scheduled by iteration before it, on memory reserved contiguously.",
         ask="What happens to the other sequences' KV cache when one leaves the batch, with paging?",
         choices=(
             Choice("It is compacted", "that is what a contiguous cache would need: here nothing moves."),
             Choice("It is computed again", "only a preempted sequence's own cache is computed again, when it resumes."),
-            Choice("Nothing", "the leaver's blocks go back to the pool; every other block table stays as it is.", right=True),
+            Choice("Nothing", "the leaver's blocks go back to the pool; every other block table stays as it is.",
+                   right=True),
             Choice("It is swapped to CPU memory", "no other sequence is touched; V1 has no swapping at preemption."))),
     Question(
         "ragged", "04", page=7,
         prompt="How can one forward pass serve sequences at different positions?",
-        answer="Outside attention every token is worked on alike, whatever its position, with the same weights: they are "
-               "read once for the whole batch, which is where the efficiency comes from. In attention each sequence "
-               "looks at its own cache, as long as that is, through its own block table.",
+        answer="Outside attention every token is worked on alike, whatever its position, with the same weights: they "
+               "are read once for the whole batch, which is where the efficiency comes from. In attention each "
+               "sequence looks at its own cache, as long as that is, through its own block table.",
         ask="What do all sequences of one step share?",
         choices=(
             Choice("The weights", "they are read once for all; attention is for each sequence on its own.", right=True),
@@ -343,24 +356,27 @@ QUESTIONS: tuple[Question, ...] = (
     Question(
         "itl_target", "06", page=10,
         prompt="You must hold p95 ITL under 40 ms. How does continuous batching get in the way, and what do you do?",
-        answer="Left alone it fills the batch to what memory allows, and a fuller batch makes each step longer. So set the "
-               "limit from outside: measure p95 ITL against concurrency, find where it crosses 40 ms, set max_num_seqs "
-               "below that, and add replicas for the rest of the load.",
-        ask="p95 ITL crosses 40 ms just above 24 sequences. How many replicas hold 100 sequences at once within the target?",
+        answer="Left alone it fills the batch to what memory allows, and a fuller batch makes each step longer. So set "
+               "the limit from outside: measure p95 ITL against concurrency, find where it crosses 40 ms, set "
+               "max_num_seqs below that, and add replicas for the rest of the load.",
+        ask="p95 ITL crosses 40 ms just above 24 sequences. How many replicas hold 100 sequences at once within the "
+            "target?",
         value=5, unit="replicas", because="100 / 24 is 4.17: the fifth takes the rest.",
-        slips=((4, "4 x 24 = 96: four sequences are left over."), (100 / 24, "there is no part of a replica: round up."))),
+        slips=((4, "4 x 24 = 96: four sequences are left over."),
+               (100 / 24, "there is no part of a replica: round up."))),
     Question(
         "greedy_tenant", "06", page=11,
         prompt="One tenant sends 50 requests of 4,000 tokens each. What happens to the others, and what helps?",
-        answer="200,000 tokens are admitted first come first served, and hold slots and KV blocks for thousands of steps. "
-               "The others wait at admission, which continuous batching does nothing about. Priority lets them pass the "
-               "tenant's waiting requests, though a running one is never evicted to give them a slot. A limit at the "
-               "gateway keeps the tenant's share small from the start. A pool of its own keeps it apart.",
+        answer="200,000 tokens are admitted first come first served, and hold slots and KV blocks for thousands of "
+               "steps. The others wait at admission, which continuous batching does nothing about. Priority lets them "
+               "pass the tenant's waiting requests, though a running one is never evicted to give them a slot. A limit "
+               "at the gateway keeps the tenant's share small from the start. A pool of its own keeps it apart.",
         ask="Which of these helps the others least, when KV blocks are what is short?",
         choices=(
             Choice("A higher max_num_seqs", "slots aren't short, blocks are: more sequences only preempt each other.",
                    right=True),
-            Choice("Priority scheduling", "it helps those who wait: they are admitted before the tenant's waiting requests."),
+            Choice("Priority scheduling", "it helps those who wait: they are admitted before the tenant's waiting "
+                                          "requests."),
             Choice("A limit on the tenant at the gateway", "it helps: fewer of its requests hold blocks at once."),
             Choice("A pool of replicas for long requests", "it helps: the others' blocks are then their own."))),
 )

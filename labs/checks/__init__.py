@@ -1,4 +1,4 @@
-"""Checks of the exercises: `check("static_steps", static_steps)` says passed, not yet (with a hint), or not attempted."""
+"""Checks of the exercises: `check("gain", gain)` says passed, not yet (with a hint), or not attempted yet."""
 from __future__ import annotations
 
 from difflib import get_close_matches

@@ -92,7 +92,8 @@ def call(name: str, args: Args) -> str:
 def show(value: Value, digits: int = 6) -> str:
     """A number to `digits` figures, or a list of them in brackets, cut short."""
     if not isinstance(value, tuple):
-        return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else f"{value:.{digits}g}"
+        whole = math.isfinite(value) and value == int(value) and abs(value) < 1e15
+        return str(int(value)) if whole else f"{float(value):.{digits}g}"
     more = [f"... {len(value) - SHOWN} more"] if len(value) > SHOWN else []
     return f"[{', '.join([*(show(x, digits) for x in value[:SHOWN]), *more])}]"
 

@@ -133,7 +133,8 @@ NORMALISED_LATENCY = Exercise(
     signature="normalised_latency(lengths)", returns="a list with one number for each request",
     task="return each request's normalised latency: steps until its answer comes back, when the one static batch ends, "
          "divided by its output tokens.",
-    shows="A pays 79.2 steps for each of its tokens, H pays 1: who you are batched with decides, not what you asked for.",
+    shows="A pays 79.2 steps for each of its tokens, H pays 1: who you are batched with decides, not what you asked "
+          "for.",
     oracle=_normalised,
     explain=lambda lengths: f"All answers come back at step {max(lengths)}; the first request made {lengths[0]} "
                             f"tokens, so {max(lengths)} / {lengths[0]} steps for each.",
@@ -198,7 +199,8 @@ STATIC_STEPS = Exercise(
     worked=((([4, 4], 2), 4), (([3, 1, 2], 2), 5), (([1, 2, 3], 1), 6), (([9, 1, 1, 9, 1, 1], 3), 18),
             ((EIGHT, 4), 981), ((EIGHT, 8), 950)), draw=_backlog,
     mistakes=(
-        Mistake("one_by_one", lambda ls, k: sum(ls), "That runs one request after another: a group runs at the same time.",
+        Mistake("one_by_one", lambda ls, k: sum(ls),
+                "That runs one request after another: a group runs at the same time.",
                 "Add up the longest of each group, not the sum of it."),
         Mistake("one_group", lambda ls, k: max(ls), "That is one group of everything: there are only `slots` slots.",
                 "Cut lengths into groups of `slots`, and add up the longest of each."),
@@ -255,7 +257,8 @@ NEXT_SLOT = Exercise(
     signature="next_slot(free_at)", returns="one whole number, the index of a slot",
     task="return the index of the slot that the next waiting request takes: the one free earliest, the lowest index on "
          "a tie.",
-    shows="this one line is continuous batching: the next request joins where a slot frees first, and waits for no group.",
+    shows="this one line is continuous batching: the next request joins where a slot frees first, and waits for no "
+          "group.",
     oracle=_next_slot,
     explain=lambda free_at: f"The earliest that a slot is free is step {min(free_at)}; the first slot with that value, "
                             "counted from 0, is the answer.",
@@ -269,7 +272,8 @@ NEXT_SLOT = Exercise(
                 "Walk from slot 0 up and replace the best only by one that is strictly earlier: <, not <=."),
         Mistake("latest", lambda f: f.index(max(f)), "That slot is free last: the request wants the earliest.",
                 "Use min instead of max."),
-        Mistake("free_now", lambda f: f.index(0), "Often no slot is free at step 0: the request then waits for the earliest.",
+        Mistake("free_now", lambda f: f.index(0), "Often no slot is free at step 0: the request then waits for the "
+                                                  "earliest.",
                 "Look for min(free_at) instead of 0."),
         Mistake("free_now_or_first", lambda f: f.index(0) if 0 in f else 0,
                 "With no slot free at step 0, the request takes the one that is free earliest, not slot 0.",
@@ -279,7 +283,8 @@ NEXT_SLOT = Exercise(
         Mistake("from_one", lambda f: f.index(min(f)) + 1, "One too high: slots are counted from 0.",
                 "Leave out the + 1."),
         Mistake("all_ties", lambda f: [i for i, free in enumerate(f) if free == min(f)],
-                "A request takes one slot: return the lowest index, as a number.", "Return the first of that list: [0]."),
+                "A request takes one slot: return the lowest index, as a number.",
+                "Return the first of that list: [0]."),
         Mistake("order", lambda f: sorted(range(len(f)), key=f.__getitem__),
                 "That is the order in which all the slots become free: return only the first.",
                 "Return the first of that list: [0]."),

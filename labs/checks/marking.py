@@ -91,7 +91,7 @@ class Result:
         return self.message
 
     def _repr_html_(self) -> str:
-        """A box with a symbol and a word beside its colour. It sets text and ground alike: a dark theme can't hide it."""
+        """A box with a symbol and a word beside its colour. It sets its text's colour, too, for dark themes."""
         symbol, edge, ground = _LOOK[self.status]
         word, _, rest = self.message.partition(":")
         return (f'<div style="border-left:5px solid {edge};background:{ground};color:#1a1a1a;padding:6px 10px;'
@@ -108,7 +108,8 @@ PRINTS = Mistake("prints", None, "It prints the answer but returns nothing: writ
                  "Its last line should be `return ...`: a printed number can't be used by the code that called it.")
 CHANGES = Mistake("changes", None, "Asked again with the same input, it gave another answer: does it draw at random, "
                                    "or keep something between calls?",
-                  "Create every list inside the function, not above it or as a default value, and draw nothing at random.")
+                  "Create every list inside the function, not above it or as a default value, and draw nothing at "
+                  "random.")
 SLOW = Mistake("slow", None, "Look for a loop that never ends.",
                "Something in the loop's condition has to change on every turn: print it on the first few and see.")
 ARGUMENTS = Mistake("arguments", None, "Keep the first line as it was given.",
@@ -138,16 +139,20 @@ def mark(exercise: Exercise, answer: Any, limit_s: float = 5.0) -> Finding:
     if answer is None or answer is ...:
         return Finding(NOT_ATTEMPTED)
     if not callable(answer):
-        return Finding(NOT_YET, f"{exercise.id} should be a function, but it is a {type(answer).__name__}.", NO_FUNCTION)
+        return Finding(NOT_YET, f"{exercise.id} should be a function, but it is a {type(answer).__name__}.",
+                       NO_FUNCTION)
     cases = exercise.cases()
     if not _takes(answer, cases[0][0]):
         return Finding(NOT_YET, f"{exercise.id} should be called as {exercise.signature}.", ARGUMENTS)
     got, printed = outcomes(answer, [copied(args) for args, _ in cases], limit_s)
     if len(got) < len(cases):
         late = cases[len(got)][0]
-        return Finding(NOT_YET, f"{call(exercise.id, late)} took over {limit_s:g} s.", SLOW, exercise.explain(*copied(late)))
+        return Finding(NOT_YET, f"{call(exercise.id, late)} took over {limit_s:g} s.", SLOW,
+                       exercise.explain(*copied(late)))
     if all(isinstance(out, Odd) and out.empty for out in got):
-        return Finding(NOT_YET, f"{call(exercise.id, cases[0][0])} gave nothing.", PRINTS) if printed else Finding(NOT_ATTEMPTED)
+        if not printed:
+            return Finding(NOT_ATTEMPTED)
+        return Finding(NOT_YET, f"{call(exercise.id, cases[0][0])} gave nothing.", PRINTS)
     wrong = [(args, right, out) for (args, right), out in zip(cases, got, strict=True)
              if not same(out, right, exercise.tolerance)]
     if not wrong:

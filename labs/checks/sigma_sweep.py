@@ -58,14 +58,16 @@ EXPECTED_MAX = Exercise(
     shows="the longest of a group is at most x with probability (share of lengths up to x) ** draws: the tail decides.",
     oracle=_expected_max,
     explain=lambda ls, k: f"There are {len(ls)} ** {k} = {len(ls) ** k} equally likely draws; the longest of their "
-                          f"longest is {max(ls)}, which comes up in 1 - ({sum(x < max(ls) for x in ls)}/{len(ls)}) ** {k} "
-                          "of them.",
-    worked=((([5], 1), 5), (([1, 2], 1), 1.5), (([1, 2], 2), 1.75), (([10, 20, 60], 2), 370 / 9), (([2, 2, 8], 2), 48 / 9),
+                          f"longest is {max(ls)}, which comes up in 1 - ({sum(x < max(ls) for x in ls)}/{len(ls)}) ** "
+                          f"{k} of them.",
+    worked=((([5], 1), 5), (([1, 2], 1), 1.5), (([1, 2], 2), 1.75), (([10, 20, 60], 2), 370 / 9),
+            (([2, 2, 8], 2), 48 / 9),
             (([3, 1, 2], 3), 8 / 3)), draw=_pool, tolerance=1e-6,
     mistakes=(
         Mistake("longest", lambda ls, k: max(ls), "The longest of all isn't in every group.",
                 "Each value is the longest of a group with some probability: weigh it by that."),
-        Mistake("mean", lambda ls, k: statistics.fmean(ls), "That is the mean of one draw: a group takes as long as its longest.",
+        Mistake("mean", lambda ls, k: statistics.fmean(ls),
+                "That is the mean of one draw: a group takes as long as its longest.",
                 "P(longest <= x) = (share of lengths up to x) ** draws; turn that into a mean."),
         Mistake("mean_times_draws", lambda ls, k: statistics.fmean(ls) * k,
                 "That is the mean of the sum of the draws: they run at the same time.",
@@ -94,7 +96,8 @@ EXPECTED_MAX = Exercise(
         Mistake("one_draw_more", lambda ls, k: expected_max(ls, k + 1),
                 "That is the longest of one draw more.", "The exponent is draws, not draws + 1."),
         Mistake("sampled", expected_max, "Close, but not exact: that looks like a mean over random draws.",
-                "No drawing: the i-th smallest of n is the longest with probability (i/n) ** draws - ((i-1)/n) ** draws.",
+                "No drawing: the i-th smallest of n is the longest with probability (i/n) ** draws - ((i-1)/n) ** "
+                "draws.",
                 within=0.05),
     ))
 
@@ -115,7 +118,8 @@ PREDICTED_STATIC_UTILISATION = Exercise(
     oracle=_predicted,
     explain=lambda ls, k: f"The mean length is {statistics.fmean(ls):.6g}, and a group of {k} takes "
                           f"{float(_expected_max(ls, k)):.6g} steps on average.",
-    worked=((([5], 1), 1), (([1, 2], 1), 1), (([1, 2], 2), 6 / 7), (([10, 20, 60], 2), 30 / (370 / 9)), (([4, 4, 4], 3), 1)),
+    worked=((([5], 1), 1), (([1, 2], 1), 1), (([1, 2], 2), 6 / 7), (([10, 20, 60], 2), 30 / (370 / 9)),
+            (([4, 4, 4], 3), 1)),
     draw=_pool, tolerance=1e-6,
     mistakes=(
         Mistake("longest_of_all", lambda ls, k: statistics.fmean(ls) / max(ls),
@@ -133,17 +137,20 @@ PREDICTED_STATIC_UTILISATION = Exercise(
                 "Leave out the division by `slots`: it stands above and below, and cancels."),
         Mistake("total", lambda ls, k: sum(ls) / _expected_max(ls, k),
                 "That is the sum of all lengths over one group's steps.", "Use the mean length, not the sum."),
-        Mistake("mean_of_ratios", lambda ls, k: statistics.fmean(sum(way) / (k * max(way)) for way in product(ls, repeat=k)),
+        Mistake("mean_of_ratios",
+                lambda ls, k: statistics.fmean(sum(way) / (k * max(way)) for way in product(ls, repeat=k)),
                 "That averages each group's utilisation: long groups last longer, so they count for more.",
                 "Take both means first, and then divide one by the other."),
         Mistake("continuous", lambda ls, k: continuous_batching(ls, k).utilisation,
                 "That is continuous batching, simulated.", "Divide the mean length by expected_max(lengths, slots)."),
         Mistake("median", lambda ls, k: statistics.median(ls) / _expected_max(ls, k),
-                "The useful work is the sum of lengths: it needs the mean, not the median.", "Use the mean of lengths."),
+                "The useful work is the sum of lengths: it needs the mean, not the median.",
+                "Use the mean of lengths."),
         Mistake("without_replacement", lambda ls, k: statistics.fmean(ls) / _without_replacement(ls, k),
                 "The longest of a group without drawing the same request twice: here each draw is from all lengths.",
                 "Use your expected_max, which draws with replacement."),
-        Mistake("sampled", lambda ls, k: _predicted(ls, k), "Close, but not exact: that looks like a mean over random draws.",
+        Mistake("sampled", lambda ls, k: _predicted(ls, k),
+                "Close, but not exact: that looks like a mean over random draws.",
                 "Use your exact expected_max: nothing needs to be drawn.", within=0.03),
     ))
 
@@ -165,7 +172,8 @@ ARRIVAL_RATE = Exercise(
     oracle=_arrival_rate,
     explain=lambda load, ls, k: f"{k} slots make {k} tokens a step, and a request needs {statistics.fmean(ls):.6g} on "
                                 f"average: at load 1, {k / statistics.fmean(ls):.6g} requests a step.",
-    worked=(((1, [4, 4], 4), 1), ((0.5, [4, 4], 4), 0.5), ((1, [10, 30], 2), 0.1), ((2, [3], 3), 2), ((0.5, [1, 2, 9], 8), 1)),
+    worked=(((1, [4, 4], 4), 1), ((0.5, [4, 4], 4), 0.5), ((1, [10, 30], 2), 0.1), ((2, [3], 3), 2),
+            ((0.5, [1, 2, 9], 8), 1)),
     draw=lambda rng: (rng.choice((0.25, 0.5, 0.75, 1.5)), _varied(rng), rng.randint(2, 9)),
     mistakes=(
         Mistake("gap", lambda load, ls, k: statistics.fmean(ls) / (load * k),
@@ -209,15 +217,16 @@ COEFFICIENT_OF_VARIATION = Exercise(
     task="return the coefficient of variation: the (population) standard deviation of `lengths` over their mean.",
     shows="CV compares spread across workloads of any mean: near 0 continuous batching gains little, above 1 a lot.",
     oracle=_cv,
-    explain=lambda ls: f"The mean is {statistics.fmean(ls):.6g}, and the standard deviation (dividing by n = {len(ls)}) "
-                       f"{statistics.pstdev(ls):.6g}.",
+    explain=lambda ls: f"The mean is {statistics.fmean(ls):.6g}, and the standard deviation (dividing by n = "
+                       f"{len(ls)}) {statistics.pstdev(ls):.6g}.",
     worked=((([5, 5],), 0), (([1, 3],), 0.5), (([2, 4, 4, 4, 5, 5, 7, 9],), 0.4), (([10, 30],), 0.5)),
     draw=lambda rng: (_varied(rng),),
     mistakes=(
         Mistake("sample", lambda ls: statistics.stdev(ls) / statistics.fmean(ls),
                 "That divides by n - 1, for a sample: here the lengths are all there is.",
                 "Use statistics.pstdev, or numpy's std with ddof=0."),
-        Mistake("std", statistics.pstdev, "That is the standard deviation, in tokens: CV has no unit.", "Divide by the mean."),
+        Mistake("std", statistics.pstdev, "That is the standard deviation, in tokens: CV has no unit.",
+                "Divide by the mean."),
         Mistake("variance", statistics.pvariance, "That is the variance, in tokens squared: CV has no unit.",
                 "Take the square root, then divide by the mean."),
         Mistake("variance_over_mean", lambda ls: statistics.pvariance(ls) / statistics.fmean(ls),
@@ -226,7 +235,8 @@ COEFFICIENT_OF_VARIATION = Exercise(
                 "That is CV squared.", "Take the square root."),
         Mistake("inverted", lambda ls: statistics.fmean(ls) / statistics.pstdev(ls),
                 "Upside down: the spread belongs above.", "Divide the standard deviation by the mean."),
-        Mistake("mean_distance", lambda ls: statistics.fmean(abs(x - statistics.fmean(ls)) for x in ls) / statistics.fmean(ls),
+        Mistake("mean_distance",
+                lambda ls: statistics.fmean(abs(x - statistics.fmean(ls)) for x in ls) / statistics.fmean(ls),
                 "That takes the mean distance: the standard deviation squares the distances first.",
                 "Square each distance, take the mean, then the root."),
         Mistake("range", lambda ls: (max(ls) - min(ls)) / statistics.fmean(ls),
@@ -268,10 +278,12 @@ GAIN = Exercise(
     id="gain", notebook="03", title="What does continuous batching gain?", minutes=5, difficulty=1,
     signature="gain(lengths, slots)", returns="one number",
     task="return static steps / continuous steps for a backlog of `lengths`, all there at step 0, on `slots` slots.",
-    shows="the gain is a property of the workload: 1 for equal lengths that fill their groups, more the more they vary.",
+    shows="the gain is a property of the workload: 1 for equal lengths that fill their groups, more the more they "
+          "vary.",
     oracle=_gain,
     explain=lambda ls, k: f"Static takes {_steps(ls, k)[0]} steps in groups of {k}, continuous {_steps(ls, k)[1]}.",
-    worked=((([4, 4], 2), 1), (([3, 1, 2], 2), 5 / 3), (([9, 1, 1, 9, 1, 1], 3), 1.8), ((EIGHT, 4), 1), (([5, 1, 4, 1], 1), 1)),
+    worked=((([4, 4], 2), 1), (([3, 1, 2], 2), 5 / 3), (([9, 1, 1, 9, 1, 1], 3), 1.8), ((EIGHT, 4), 1),
+            (([5, 1, 4, 1], 1), 1)),
     draw=_backlog,
     mistakes=(
         Mistake("inverted", lambda ls, k: 1 / _gain(ls, k), "Upside down: a gain is at least 1 here.",
@@ -332,8 +344,10 @@ FIT_LOGNORMAL = Exercise(
     task="return (mu, sigma): the mean and the (population) standard deviation of the natural logarithms of `lengths`.",
     shows="two numbers can stand for a workload, and leave out its tail: set the fit's gain beside the measured one.",
     oracle=_fit,
-    explain=lambda ls: f"The logarithms are {[round(math.log(x), 4) for x in ls]}: mu is their mean, sigma their spread.",
-    worked=((([1, 1],), (0, 0)), (([1, 100],), (math.log(10), math.log(10))), (([2, 2, 8, 8],), (math.log(4), math.log(2)))),
+    explain=lambda ls: f"The logarithms are {[round(math.log(x), 4) for x in ls]}: mu is their mean, sigma their "
+                       "spread.",
+    worked=((([1, 1],), (0, 0)), (([1, 100],), (math.log(10), math.log(10))),
+            (([2, 2, 8, 8],), (math.log(4), math.log(2)))),
     draw=lambda rng: (_varied(rng),),
     mistakes=(
         Mistake("no_log", lambda ls: (statistics.fmean(ls), statistics.pstdev(ls)),
@@ -349,7 +363,8 @@ FIT_LOGNORMAL = Exercise(
                 "Use math.log, or numpy's log."),
         Mistake("log2", lambda ls: _log_fit(ls, math.log2), "Those are logarithms to base 2: use natural ones.",
                 "Use math.log, or numpy's log."),
-        Mistake("log1p", lambda ls: _log_fit(ls, math.log1p), "That adds 1 to each length first: none is 0, so it isn't needed.",
+        Mistake("log1p", lambda ls: _log_fit(ls, math.log1p),
+                "That adds 1 to each length first: none is 0, so it isn't needed.",
                 "Use math.log(length)."),
         Mistake("sample", lambda ls: _log_fit(ls, math.log, statistics.stdev),
                 "Sigma divides by n - 1, for a sample: divide by n here.",

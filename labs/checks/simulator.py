@@ -1,4 +1,4 @@
-"""The exercises of notebook 02: both schedulers, the page's percentile, latency in two parts, steady-state utilisation."""
+"""The exercises of notebook 02: both schedulers, percentiles, latency in two parts, steady-state utilisation."""
 from __future__ import annotations
 
 import math
@@ -118,7 +118,8 @@ def _continuous_finish(lengths: list, slots: int) -> list[int]:
     return finish
 
 
-def _take_slot(lengths: list, slots: int, choose: Callable, pause: int = 0, keeps: Callable = operator.add) -> list[int]:
+def _take_slot(lengths: list, slots: int, choose: Callable, pause: int = 0,
+               keeps: Callable = operator.add) -> list[int]:
     """Finish of each request in slot `choose(free_at, i)`, which is then free at `keeps(start, length)` + `pause`."""
     free_at, finish = [0] * slots, []
     for i, length in enumerate(lengths):
@@ -146,8 +147,8 @@ def _free_slots(lengths: list, slots: int) -> list:
 CONTINUOUS_FINISH = Exercise(
     id="continuous_finish", notebook="02", title="Write the continuous scheduler", minutes=10, difficulty=2,
     signature="continuous_finish(lengths, slots)", returns="a list with one number for each request",
-    task="return the step at which each request finishes when each, in order, takes the slot that is free earliest; all "
-         "wait from step 0.",
+    task="return the step at which each request finishes when each, in order, takes the slot that is free earliest; "
+         "all wait from step 0.",
     shows="a slot that frees is taken at once: the same work, no faster per token, and far fewer steps.",
     oracle=_continuous_finish,
     explain=lambda ls, k: f"Requests 0 to {min(k, len(ls)) - 1} begin at step 0, and the first slot is free at step "
@@ -156,7 +157,8 @@ CONTINUOUS_FINISH = Exercise(
             (([5, 1, 1, 1, 4], 2), [5, 1, 2, 3, 7]), ((EIGHT, 4), [12, 15, 20, 31, 56, 75, 820, 981]),
             ((EIGHT, 8), EIGHT)), draw=_backlog,
     mistakes=(
-        Mistake("no_waiting", lambda ls, k: ls, "Nobody waits here, but there are only `slots` slots: later requests begin when one is free.",
+        Mistake("no_waiting", lambda ls, k: ls, "Nobody waits here, but there are only `slots` slots: later requests "
+                                                "begin when one is free.",
                 "A request begins when its slot is free: finish = free_at[slot] + length."),
         Mistake("static", lambda ls, k: static_batching(ls, k).finish,
                 "That is static batching: a request need not wait for the rest of a group.",
@@ -191,7 +193,8 @@ CONTINUOUS_FINISH = Exercise(
                 "That is when each slot is free at the end: return one number for each request.",
                 "Append free_at[slot] to a second list inside the loop, and return that list."),
         Mistake("total", lambda ls, k: max(_continuous_finish(ls, k)),
-                "That is when everything is done: return one number for each request.", "Return the list, not its max()."),
+                "That is when everything is done: return one number for each request.",
+                "Return the list, not its max()."),
     ))
 
 
@@ -216,7 +219,8 @@ PAGE_PERCENTILE = Exercise(
     task="return sorted(values)[int(q * n)] for n values, and the largest at q = 1; q runs from 0 to 1.",
     shows="a percentile needs its method beside it: this one is always a value that occurred, and needs many of them.",
     oracle=_page_percentile,
-    explain=lambda v, q: f"Sorted: {sorted(v)}; int({q} x {len(v)}) = {int(q * len(v))}, and the last index is {len(v) - 1}.",
+    explain=lambda v, q: f"Sorted: {sorted(v)}; int({q} x {len(v)}) = {int(q * len(v))}, and the last index is "
+                         f"{len(v) - 1}.",
     worked=((([3, 1, 2], 0.5), 2), (([3, 1, 2], 0), 1), (([3, 1, 2], 1), 3), (([1, 4, 1, 1], 0.5), 1), (([7], 0.99), 7),
             (([10, 20, 30, 40], 0.9), 40), (([950, 12, 15, 20, 31, 44, 60, 800], 0.5), 44)), draw=_values,
     mistakes=(
@@ -268,12 +272,13 @@ SPLIT_LATENCY = Exercise(
     signature="split_latency(arrival, start, finish, length)", returns="two numbers, queueing and service",
     task="return (queueing, service) of one request, each in steps per output token: from arrival to start, and from "
          "start until its answer comes back.",
-    shows="the two parts add up to normalised latency, and have different cures: capacity for one, the scheduler for the "
-          "other.",
+    shows="the two parts add up to normalised latency, and have different cures: capacity for one, the scheduler for "
+          "the other.",
     oracle=_split_latency,
-    explain=lambda a, s, f, n: f"It waits for {s} - {a} = {s - a} steps, and is served for {f} - {s} = {f - s}; each is "
-                               f"divided by its {n} tokens.",
-    worked=(((0, 0, 5, 5), (0, 1)), ((0, 10, 15, 5), (2, 1)), ((3, 13, 53, 10), (1, 4)), ((2, 2, 952, 12), (0, 950 / 12))),
+    explain=lambda a, s, f, n: f"It waits for {s} - {a} = {s - a} steps, and is served for {f} - {s} = {f - s}; each "
+                               f"is divided by its {n} tokens.",
+    worked=(((0, 0, 5, 5), (0, 1)), ((0, 10, 15, 5), (2, 1)), ((3, 13, 53, 10), (1, 4)),
+            ((2, 2, 952, 12), (0, 950 / 12))),
     draw=_times,
     mistakes=(
         Mistake("steps", lambda a, s, f, n: (s - a, f - s), "Those are steps: divide each by the output tokens.",
@@ -286,9 +291,11 @@ SPLIT_LATENCY = Exercise(
                 "Service is 1 only if the answer comes back with its last token: here it may be held.",
                 "Service is (finish - start) / length."),
         Mistake("whole_latency", lambda a, s, f, n: ((s - a) / n, (f - a) / n),
-                "The second is the whole latency: it counts the queueing again.", "Service begins at start: finish - start."),
+                "The second is the whole latency: it counts the queueing again.",
+                "Service begins at start: finish - start."),
         Mistake("finish_as_duration", lambda a, s, f, n: ((s - a) / n, f / n),
-                "finish is a step on the clock, not how long the service took.", "Service is (finish - start) / length."),
+                "finish is a step on the clock, not how long the service took.",
+                "Service is (finish - start) / length."),
         Mistake("total", lambda a, s, f, n: (f - a) / n, "That is the sum, normalised latency: return its two parts.",
                 "Return two numbers: (start - arrival) / length, (finish - start) / length."),
         Mistake("shares", lambda a, s, f, n: ((s - a) / (f - a), (f - s) / (f - a)),
@@ -326,11 +333,12 @@ def _run_lengths(start: list, done: list, keep) -> int:
 STEADY_UTILISATION = Exercise(
     id="steady_utilisation", notebook="02", title="Utilisation without the drain", minutes=8, difficulty=3,
     signature="steady_utilisation(start, done, slots, until)", returns="one number, a share from 0 to 1",
-    task="return the useful share of the slot-steps in steps 0 to until - 1; request i makes tokens in steps start[i] to "
-         "done[i] - 1.",
+    task="return the useful share of the slot-steps in steps 0 to until - 1; request i makes tokens in steps start[i] "
+         "to done[i] - 1.",
     shows="83.7 % was the drain, not a ceiling: while requests are waiting, every slot works.",
     oracle=_steady_utilisation,
-    explain=lambda start, done, k, until: f"The window holds {k} x {until} = {k * until} slot-steps; inside it the requests "
+    explain=lambda start, done, k, until: f"The window holds {k} x {until} = {k * until} slot-steps; inside it the "
+                                          f"requests "
             f"make {[max(min(d, until) - s, 0) for s, d in zip(start, done, strict=True)]} tokens.",
     worked=((([0, 0], [4, 4], 2, 4), 1), (([0, 0], [2, 4], 2, 4), 0.75), (([0, 0, 2], [2, 6, 5], 2, 4), 1),
             (([0, 3], [2, 9], 1, 3), 2 / 3), (([0, 5], [3, 9], 1, 4), 0.75)), draw=_runs,
