@@ -1,4 +1,4 @@
-"""What the notebooks' own cells call: predictions, checks, the quiz, tables. Holds the reader's progress, nothing else."""
+"""What the notebooks' own cells call: predictions, checks, the quiz, tables. It holds the reader's progress."""
 from __future__ import annotations
 
 import math
@@ -37,20 +37,16 @@ class Course:
         return Reveal(self.progress.prediction(name), float(actual), unit, digits)
 
     def check(self, exercise: str, answer: Any) -> checks.Result:
-        """Mark the reader's function; a pass is remembered, and hints grow stronger with each try."""
-        result = checks.check(exercise, answer, self.progress.attempts(exercise) + 1)
-        if result.status == "passed":
-            self.progress.record_pass(exercise)
-        elif result.status == "not yet":
-            self.progress.record_attempt(exercise)
-        return result
+        """Mark the reader's function; a pass is remembered, and a hint grows stronger if the mistake is made again."""
+        return checks.check(exercise, answer, progress=self.progress)
 
     def quiz(self) -> Any:
         """This notebook's check-yourself questions, the ones missed before first."""
         from labs import explorers
 
-        questions = self.progress.missed_first(quiz.for_notebook(self.notebook[:2]))
-        return explorers.quiz(questions, lambda question, marked: self.progress.record_reply(question.id, marked.passed))
+        questions = {question.id: question for question in quiz.for_notebook(self.notebook[:2])}
+        due = [questions[name] for name in self.progress.due(questions)] or list(questions.values())
+        return explorers.quiz(due, lambda question, marked: self.progress.record_reply(question.id, marked.passed))
 
 
 @dataclass(frozen=True)
