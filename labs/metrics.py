@@ -121,7 +121,8 @@ def expected_static_utilisation(lengths: Ints, slots: int) -> float:
 
     It is also the highest load that static batching can sustain, as a share of what continuous batching can.
     """
-    return float(np.mean(lengths)) / expected_max(lengths, slots)
+    longest = expected_max(lengths, slots)
+    return float(np.mean(lengths)) / longest
 
 
 def overloaded(scheduler: str, load: float, lengths: Ints, slots: int) -> bool:
