@@ -17,7 +17,20 @@ from matplotlib.figure import Figure
 
 from labs import metrics
 from labs.slots import Schedule
-from labs.svg import COLOURS, DRAIN, FAINT, HATCH, HELD, INK, MOST_BINS, OKABE_ITO, binned_occupancy, message, request_names
+from labs.svg import (
+    COLOURS,
+    DRAIN,
+    FAINT,
+    HATCH,
+    HELD,
+    INK,
+    MOST_BINS,
+    OKABE_ITO,
+    binned_occupancy,
+    message,
+    on,
+    request_names,
+)
 
 POINTS, TITLE = 11, 12  # type sizes
 Schedules = Mapping[str, Schedule]
@@ -33,7 +46,8 @@ class Shown:
 
     def _repr_html_(self) -> str:
         source = b64encode(self.png).decode()
-        return (f'<img alt="{escape(self.alt)}" width="{self.width}" style="width:100%;max-width:{self.width}px;height:auto" '
+        style = f"width:100%;max-width:{self.width}px;height:auto"
+        return (f'<img alt="{escape(self.alt)}" width="{self.width}" style="{style}" '
                 f'src="data:image/png;base64,{source}">')
 
     def __repr__(self) -> str:
@@ -100,7 +114,8 @@ def occupancy(ax: Axes, schedule: Schedule, span: float | None = None) -> Axes:
     ax.stairs(useful, edges, fill=True, color=COLOURS.get(schedule.scheduler, OKABE_ITO[0]))
     ax.axvline(schedule.steps, color=INK, linewidth=1.5)
     ax.set(xlim=(0, (span or schedule.steps) * 1.001), ylim=(0, schedule.slots * 1.02))
-    return _labelled(ax, f"{_headline(schedule)}; drain: the last {metrics.drain(schedule):,} steps", "steps", "slots in use")
+    title = f"{_headline(schedule)}; drain: the last {metrics.drain(schedule):,} steps"
+    return _labelled(ax, title, "steps", "slots in use")
 
 
 # ---- sweeps ---------------------------------------------------------------------------------------------------------
@@ -134,8 +149,8 @@ def gains(ax: Axes, rows: Sequence[Mapping]) -> Axes:
         ax.plot([row["gain"], row["fitted_gain"]], [y, y], color=FAINT, linewidth=3, zorder=1)
     at = range(len(rows))
     ax.scatter([r["gain"] for r in rows], at, s=70, color=COLOURS["continuous"], zorder=3, label="measured")
-    ax.scatter([r["fitted_gain"] for r in rows], at, s=70, facecolor="white", edgecolor=OKABE_ITO[1], linewidth=2, zorder=2,
-               label="a lognormal fitted to it")
+    ax.scatter([r["fitted_gain"] for r in rows], at, s=70, facecolor="white", edgecolor=OKABE_ITO[1], linewidth=2,
+               zorder=2, label="a lognormal fitted to it")
     ax.set_yticks(at, [r["name"] for r in rows])
     ax.set_xlim(left=0)
     ax.legend(loc="lower right", fontsize=POINTS, frameon=False)
@@ -150,16 +165,16 @@ def latency_ecdf(ax: Axes, schedules: Mapping[str, Schedule | np.ndarray]) -> Ax
     """The share of requests with at most a normalised latency, for schedules or plain values by name."""
     tails = []
     for i, (name, given) in enumerate(schedules.items()):
-        values = np.sort(metrics.normalised_latency(given) if isinstance(given, Schedule) else np.asarray(given, float))
+        values = metrics.normalised_latency(given) if isinstance(given, Schedule) else np.asarray(given, dtype=float)
         colour = COLOURS.get(name, OKABE_ITO[i % len(OKABE_ITO)])
-        ax.plot(values, 100 * np.arange(1, len(values) + 1) / len(values), color=colour, linewidth=2, drawstyle="steps-post")
-        ax.annotate(name, (metrics.percentile(values, 0.5), 50), (8, -4), textcoords="offset points", fontsize=POINTS,
+        ax.ecdf(values, color=colour, linewidth=2)
+        ax.annotate(name, (metrics.percentile(values, 0.5), 0.5), (8, -4), textcoords="offset points", fontsize=POINTS,
                     color=colour, fontweight="bold")
         tails.append(f"{name} {metrics.percentile(values, 0.99):,.1f}")
     ax.set_xscale("log")
-    ax.set_ylim(0, 101)
-    return _labelled(ax, f"p99 normalised latency: {', '.join(tails)}", "normalised latency, steps per output token (log)",
-                     "requests, %")
+    ax.set_ylim(0, 1.01)
+    title = f"p99 normalised latency: {', '.join(tails)}"
+    return _labelled(ax, title, "normalised latency, steps per output token (log)", "share of requests")
 
 
 def latency_parts(ax: Axes, schedules: Schedules) -> Axes:
@@ -190,7 +205,8 @@ def length_histogram(ax: Axes, lengths: Sequence[int] | np.ndarray, name: str = 
                     textcoords="offset points", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
     ax.margins(y=0.18)
     ax.set_xscale("log")
-    return _labelled(ax, f"{name}: p99 is {marks['p99'] / marks['p50']:.1f} times p50", "output length, tokens (log)", "requests")
+    title = f"{name}: p99 is {marks['p99'] / marks['p50']:.1f} times p50"
+    return _labelled(ax, title, "output length, tokens (log)", "requests")
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------------
@@ -205,10 +221,9 @@ def _name_bars(ax: Axes, schedule: Schedule, names: Sequence[str], span: float) 
     for i, name in enumerate(names[:len(schedule.lengths)]):
         wide = schedule.lengths[i] > 0.025 * span
         x = schedule.start[i] + schedule.lengths[i] / 2 if wide else schedule.done[i] + 0.004 * span
-        dark = OKABE_ITO[i % len(OKABE_ITO)] in ("#0072B2", "#009E73", "#D55E00", "#000000")
         if wide or not ((schedule.slot == schedule.slot[i]) & (schedule.start >= schedule.done[i])).any():
             ax.text(x, schedule.slot[i], name, fontsize=POINTS, va="center", ha="center" if wide else "left",
-                    color="white" if wide and dark else INK, fontweight="bold", clip_on=True)
+                    color=on(OKABE_ITO[i % len(OKABE_ITO)]) if wide else INK, fontweight="bold", clip_on=True)
 
 
 def _headline(schedule: Schedule) -> str:

@@ -1,4 +1,4 @@
-"""Every control that a reader touches. A call makes a panel; end a cell with it, or read `.values` and `.view` from it."""
+"""Every control that a reader touches: a call makes a panel; end a cell with it, or read its `.values` and `.view`."""
 
 from labs.explorers.asking import prediction, progress_bar, quiz
 from labs.explorers.eight import eight_requests

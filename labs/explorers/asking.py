@@ -34,9 +34,11 @@ class Prediction(Displayed):
         whole = float(low).is_integer() and float(high).is_integer() and high - low >= 10
         kind, step = (w.IntSlider, 1) if whole else (w.FloatSlider, (high - low) / 100)
         middle = (low + high) / 2 if start is None else min(max(start, low), high)
-        self.slider = kind(value=int(middle) if whole else middle, min=int(low) if whole else low,
-                           max=int(high) if whole else high, step=step, description=f"your answer ({unit})" if unit else
-                           "your answer", style={"description_width": "170px"}, layout=w.Layout(width="560px", max_width="100%"))
+        number = int if whole else float
+        self.slider = kind(
+            value=number(middle), min=number(low), max=number(high), step=step,
+            description=f"your answer ({unit})" if unit else "your answer",
+            style={"description_width": "190px"}, layout=w.Layout(width="560px", max_width="100%"))
         self.button = w.Button(description="Commit", button_style="primary", icon="check")
         self.button.on_click(lambda _: self.commit())
         self._said = w.HTML(message_html("" if start is None else f"committed earlier: {self._with_unit(start)}"))
@@ -100,7 +102,8 @@ class Quiz(Displayed):
 
     def summary(self) -> str:
         """The questions, without their answers."""
-        return f"{len(self.questions)} questions: " + " ".join(f"{i}. {q.prompt}" for i, q in enumerate(self.questions, 1))
+        prompts = " ".join(f"{i}. {q.prompt}" for i, q in enumerate(self.questions, 1))
+        return f"{len(self.questions)} questions: {prompts}"
 
     def static_html(self) -> str:
         """The questions as a list."""
@@ -141,9 +144,10 @@ class Quiz(Displayed):
 
 def _reply_control(question: Any) -> w.Widget:
     if question.choices:
-        return w.RadioButtons(options=list(question.choices), value=None, layout=w.Layout(width="auto", max_width="100%"))
-    return w.Text(description=question.unit or "", placeholder="your answer", layout=w.Layout(width="420px", max_width="100%"),
-                  style={"description_width": "initial"})
+        layout = w.Layout(width="auto", max_width="100%")
+        return w.RadioButtons(options=list(question.choices), value=None, layout=layout)
+    return w.Text(description=question.unit or "", placeholder="your answer", style={"description_width": "initial"},
+                  layout=w.Layout(width="420px", max_width="100%"))
 
 
 def progress_bar(total: int) -> tuple[ProgressBar, Callable[[int, int], None]]:

@@ -310,8 +310,8 @@ def table_html(rows: Sequence[Sequence[str]]) -> str:
 def message_html(text: str, bad: bool = False) -> str:
     """One line of text; what went wrong also carries a mark, so that it does not hang on colour alone."""
     look = "background:#FCE8E0;color:#7A2E00;border-left:5px solid #D55E00;padding:4px 10px" if bad else ""
-    inside = f'<div style="font-size:14px;line-height:20px;white-space:normal;{look}">{escape(text)}</div>' if text else ""
-    return f'<div role="status" style="min-height:24px">{inside}</div>'
+    style = f"font-size:14px;line-height:20px;min-height:24px;white-space:normal;{look}"
+    return f'<div role="status" style="{style}">{escape(text)}</div>'
 
 
 def _sentence(error: Exception) -> str:

@@ -15,9 +15,17 @@ from labs import metrics, svg
 from labs.explorers.panel import Panel, View, dropdown, flow, show_if, slider, text
 from labs.explorers.simulator import ARRIVALS, LOAD, OVERLOADED
 from labs.sweep import Row, compare, compare_lognormal
-from labs.workload import MEASURED, fit_lognormal, lognormal_lengths, measured, measured_lengths, read_lengths
-from labs.workload import read_metrics_lengths
+from labs.workload import (
+    MEASURED,
+    fit_lognormal,
+    lognormal_lengths,
+    measured,
+    measured_lengths,
+    read_lengths,
+    read_metrics_lengths,
+)
 
+SUFFIXES = (".csv", ".jsonl", ".json", ".ndjson", ".txt", ".prom")
 SIGMAS = tuple(i / 10 for i in range(21))
 DRAWN = 5000  # requests drawn from a measured workload, and the most that are taken from a log
 WORKLOADS = [("lognormal, 500 requests", "lognormal"), *((measured(name).title, name) for name in MEASURED),
@@ -42,7 +50,7 @@ class SigmaSweep(Panel):
             "arrivals": dropdown("requests arrive", "backlog", ARRIVALS),
             "load": slider(LOAD, 0.5, 0.1, 1.2, 0.05),
             "seed": slider("seed of the random numbers", 0, 0, 99),
-            "file": w.FileUpload(description="CSV or JSONL", accept=".csv,.jsonl,.json,.ndjson,.txt,.prom", multiple=False),
+            "file": w.FileUpload(description="CSV or JSONL", accept=",".join(SUFFIXES), multiple=False),
             "column": text("column of output lengths", "output_tokens"),
             "pasted": w.Textarea(placeholder="or paste the text of a vLLM /metrics page",
                                  layout=w.Layout(width="430px", height="60px")),
@@ -75,7 +83,7 @@ class SigmaSweep(Panel):
         here = {**point, "sigma": sigma} | ({"name": name} if name else {})
         note = "" if name is None else f"{name}: {metrics.shape(lengths, slots).verdict}. {credit}"
         return View(svg.sweep_curve(self._curve(slots, load, seed), here), _numbers(point, load),
-                    _rows(point, lengths, slots, seed), note)
+                    _rows(point, lengths), note)
 
     def _workload(self, settings: dict[str, Any]) -> tuple[str | None, np.ndarray, str]:
         """(name, lengths, credit); no name for the lognormal, which is on the curve itself."""
@@ -130,19 +138,20 @@ def _numbers(point: Row, load: float | None) -> list[tuple[str, str]]:
     return [*shown, (f"{ratio:.1f}x" if ratio == ratio else "no steady state", "gain: lower p99 normalised latency")]
 
 
-def _rows(point: Row, lengths: np.ndarray, slots: int, seed: int) -> list[list[str]]:
+def _rows(point: Row, lengths: np.ndarray) -> list[list[str]]:
     """Both schedulers, and the lengths that they were given."""
     def both(label: str, key: str, form: str) -> list[str]:
         values = [point[f"{name}_{key}"] for name in ("static", "continuous")]
         return [label, *(format(v, form) if v == v else OVERLOADED for v in values)]
 
     mu, sigma = fit_lognormal(lengths)
+    p50, p99 = (f"{metrics.percentile(lengths, q):,.0f}" for q in (0.5, 0.99))
     return [
         ["", "static", "continuous"],
         both("steps", "steps", ",d"),
         both("normalised latency p50 (steps per token)", "p50", ",.1f"),
         both("normalised latency p99", "p99", ",.1f"),
-        ["output tokens: p50, p99", f"{metrics.percentile(lengths, 0.5):,.0f}", f"{metrics.percentile(lengths, 0.99):,.0f}"],
+        ["output tokens: p50, p99", p50, p99],
         ["output tokens: mean, CV", f"{lengths.mean():,.1f}", f"{lengths.std() / lengths.mean():.2f}"],
         ["ln(tokens): mean, spread", f"{mu:.2f}", f"{sigma:.2f}"],
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -50,64 +52,76 @@ class Simulator(Panel):
         arrivals = load and poisson_arrivals(len(lengths), arrival_rate(load, lengths, slots), settings["seed"])
         both = run_both(lengths, slots, arrivals)
         law = metrics.expected_static_utilisation(lengths, slots)
-        over = {name: load is not None and load >= limit for name, limit in (("static", law), ("continuous", 1.0))}
-        return View(svg.occupancies(both), _numbers(both, over, load), _rows(both, over, law), _note(over, load, law))
+        limits = {"static": law, "continuous": 1.0}
+        results = [measure(both[name], load, limit) for name, limit in limits.items()]
+        return View(svg.occupancies(both), _numbers(*results, load), _rows(results), _note(results, load))
 
 
-def _numbers(both: dict[str, Schedule], over: dict[str, bool], load: float | None) -> list[tuple[str, str]]:
-    static, continuous = both["static"], both["continuous"]
-    p99 = {name: _quantile(s, 0.99, over[name]) for name, s in both.items()}
-    shown = [(f"{static.steps:,} → {continuous.steps:,}", "steps, static → continuous"),
-             (f"{_percent(static.utilisation)} → {_percent(continuous.utilisation)}", "utilisation"),
-             (f"{_short(p99['static'])} → {_short(p99['continuous'])}", "p99 normalised latency, steps per token")]
+@dataclass(frozen=True)
+class Outcome:
+    """What one scheduler did. Latencies are normalised, in steps per output token, and NaN if it is overloaded.
+
+    `limit` is the highest utilisation that it can sustain, and so the highest load.
+    """
+
+    schedule: Schedule
+    limit: float
+    overloaded: bool
+    p50: float
+    p99: float
+    mean: float
+    queueing: float
+    service: float
+
+
+def measure(schedule: Schedule, load: float | None, limit: float) -> Outcome:
+    """A schedule's outcome. With no load (a backlog) there is no overload: all work is there from the start."""
+    if load is not None and load >= limit:  # the rule of `metrics.overloaded`, for a limit that is known already
+        return Outcome(schedule, limit, True, *[math.nan] * 5)
+    latency = metrics.normalised_latency(schedule)
+    return Outcome(schedule, limit, False, metrics.percentile(latency, 0.5), metrics.percentile(latency, 0.99),
+                   *(float(part.mean()) for part in (latency, metrics.queueing(schedule), metrics.service(schedule))))
+
+
+def _numbers(static: Outcome, continuous: Outcome, load: float | None) -> list[tuple[str, str]]:
+    before, after = static.schedule, continuous.schedule
+    shown = [(f"{before.steps:,} → {after.steps:,}", "steps, static → continuous"),
+             (f"{_percent(before.utilisation)} → {_percent(after.utilisation)}", "utilisation"),
+             (f"{_latency(static.p99, 'overloaded')} → {_latency(continuous.p99, 'overloaded')}",
+              "p99 normalised latency, steps per token")]
     if load is None:
-        return [*shown, (f"{static.steps / continuous.steps:.1f}x", "gain: fewer steps with continuous batching")]
-    gain = p99["static"] / p99["continuous"]
-    return [*shown, ("no steady state" if math.isnan(gain) else f"{gain:.1f}x", "gain: lower p99 normalised latency")]
+        return [*shown, (f"{before.steps / after.steps:.1f}x", "gain: fewer steps with continuous batching")]
+    gain = static.p99 / continuous.p99
+    return [*shown, (f"{gain:.1f}x" if gain == gain else "no steady state", "gain: lower p99 normalised latency")]
 
 
-def _rows(both: dict[str, Schedule], over: dict[str, bool], law: float) -> list[list[str]]:
-    """What a scheduler does, one column each."""
-    def row(label: str, value) -> list[str]:
-        return [label, *(value(name, s) for name, s in both.items())]
-
-    def latency(name: str, s: Schedule, value) -> str:
-        return OVERLOADED if over[name] else value(s)
+def _rows(results: list[Outcome]) -> list[list[str]]:
+    """A row a figure, a column a scheduler."""
+    def row(label: str, value: Callable[[Outcome], str]) -> list[str]:
+        return [label, *map(value, results)]
 
     return [
-        ["", "static", "continuous"],
-        row("normalised latency p50 (steps per token)", lambda n, s: _long(_quantile(s, 0.5, over[n]))),
-        row("normalised latency p99", lambda n, s: _long(_quantile(s, 0.99, over[n]))),
-        row("normalised latency, mean", lambda n, s: latency(n, s, lambda s: f"{metrics.normalised_latency(s).mean():,.1f}")),
-        row("— of it queueing for a slot", lambda n, s: latency(n, s, lambda s: f"{metrics.queueing(s).mean():,.1f}")),
-        row("— of it in a slot", lambda n, s: latency(n, s, lambda s: f"{metrics.service(s).mean():,.1f}")),
-        row("utilisation without warm-up and drain", lambda n, s: _percent(metrics.steady_utilisation(s))),
-        row("drain (steps)", lambda n, s: f"{metrics.drain(s):,}"),
-        ["the law: highest utilisation, and load", _percent(law), "100.0 %"],
+        ["", *(r.schedule.scheduler for r in results)],
+        row("normalised latency p50 (steps per token)", lambda r: _latency(r.p50)),
+        row("normalised latency p99", lambda r: _latency(r.p99)),
+        row("normalised latency, mean", lambda r: _latency(r.mean)),
+        row("— of it queueing for a slot", lambda r: _latency(r.queueing)),
+        row("— of it in a slot", lambda r: _latency(r.service)),
+        row("utilisation without warm-up and drain", lambda r: _percent(metrics.steady_utilisation(r.schedule))),
+        row("drain (steps)", lambda r: f"{metrics.drain(r.schedule):,}"),
+        row("highest load it can sustain (static: the law)", lambda r: f"{r.limit:.3f}"),
     ]
 
 
-def _note(over: dict[str, bool], load: float | None, law: float) -> str:
-    named = [name for name, is_over in over.items() if is_over]
-    if load is None or not named:
-        return ""
-    limits = {"static": law, "continuous": 1.0}
-    return "; ".join(f"{name} is overloaded: work arrives at load {load:.2f} and it can do {limits[name]:.2f}, so its "
-                     "queue has no steady state" for name in named) + "."
-
-
-def _quantile(schedule: Schedule, q: float, overloaded: bool) -> float:
-    """A percentile of normalised latency; NaN where it would only say how long the run was."""
-    return math.nan if overloaded else metrics.percentile(metrics.normalised_latency(schedule), q)
+def _note(results: list[Outcome], load: float | None) -> str:
+    """Which scheduler is overloaded, and by how much."""
+    return " ".join(f"{r.schedule.scheduler.capitalize()} is overloaded: work arrives at load {load:.2f} and it can "
+                    f"sustain {r.limit:.2f}, so its queue grows for ever." for r in results if r.overloaded)
 
 
 def _percent(share: float) -> str:
-    return "none" if math.isnan(share) else f"{100 * share:.1f} %"
+    return f"{100 * share:.1f} %" if share == share else "no such window"
 
 
-def _short(value: float) -> str:
-    return "overloaded" if math.isnan(value) else f"{value:,.1f}"
-
-
-def _long(value: float) -> str:
-    return OVERLOADED if math.isnan(value) else f"{value:,.1f}"
+def _latency(value: float, overloaded: str = OVERLOADED) -> str:
+    return f"{value:,.1f}" if value == value else overloaded

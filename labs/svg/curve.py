@@ -1,0 +1,142 @@
+"""Utilisation against the spread of lengths: both schedulers, the law, and the reader's own point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from labs.svg.marks import (
+    COLOURS,
+    FAINT,
+    INK,
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Picture,
+    box,
+    dot,
+    path,
+    percent,
+    picture,
+    polyline,
+    text,
+)
+
+TOP, HEIGHT, ROOM = 40.0, 300.0, 100  # pixels; ROOM is for the names right of the curves
+OVERLOADED = "#F6E3DA"
+KEY = "dots: simulated; dashed: the law for static, E[L] / E[longest of the group]"
+NAMES = ("static", "continuous")
+
+
+def sweep_curve(rows: Sequence[Mapping], here: Mapping | float | None = None, title: str | None = None) -> Picture:
+    """Utilisation against sigma: both schedulers as simulated (dots) and the law for static batching (dashed).
+
+    `rows` are those of `sweep.compare_lognormal`, each with its `sigma`, in any order. `here` marks one point: a sigma,
+    or a row like those, whose "name", if it has one, is written beside it. Where static batching is overloaded, shade.
+    """
+    if not rows:
+        raise ValueError("rows must hold at least one point of the sweep")
+    rows = sorted(rows, key=lambda row: row["sigma"])
+    here = _between(rows, float(here)) if isinstance(here, (int, float)) else here
+    last = max(row["sigma"] for row in [*rows, *([here] if here else [])]) or 1.0
+    parts = [text(LEFT, 24, title or _message(rows), 17, weight="bold"), *_overload(rows, last), *_axes(last)]
+    parts.append(polyline(_points(rows, "law", last), INK, dash="7 5"))
+    for name in NAMES:
+        parts += _one_scheduler(name, _points(rows, f"{name}_utilisation", last))
+    parts.append(text(LEFT + 12, _y(0.05), KEY, 14, halo=True))
+    parts += _marker(here, last) if here else []
+    return picture(parts, TOP + HEIGHT + 58, _alt(rows, here))
+
+
+def _x(sigma: float, last: float) -> float:
+    return LEFT + sigma / last * (WIDTH - LEFT - RIGHT - ROOM)
+
+
+def _y(share: float) -> float:
+    return TOP + HEIGHT * (1 - share)
+
+
+def _points(rows: Sequence[Mapping], key: str, last: float) -> list[tuple[float, float]]:
+    return [(_x(row["sigma"], last), _y(row[key])) for row in rows]
+
+
+def _message(rows: Sequence[Mapping]) -> str:
+    first, last = rows[0], rows[-1]
+    if beyond := _overloaded_from(rows):
+        return f"static batching is overloaded from sigma {beyond:.2f} on"
+    return (f"static batching falls from {percent(first['static_utilisation'])} to "
+            f"{percent(last['static_utilisation'])} useful as lengths spread")
+
+
+def _overloaded_from(rows: Sequence[Mapping]) -> float | None:
+    """The least sigma among `rows` at which static batching has no steady state."""
+    return next((row["sigma"] for row in rows if row.get("static_overloaded")), None)
+
+
+def _overload(rows: Sequence[Mapping], last: float) -> list[str]:
+    """The region in which static batching has no steady state, shaded and named."""
+    if (beyond := _overloaded_from(rows)) is None:
+        return []
+    x, end = _x(beyond, last), _x(rows[-1]["sigma"], last)
+    named = [text(end - 6, _y(0.94), "static overloaded: no steady state", 14, "end")] if end - x > 240 else []
+    return [box(x, _y(1), end - x, HEIGHT, OVERLOADED), *named]
+
+
+def _axes(last: float) -> list[str]:
+    """Sigma across, utilisation up."""
+    start, end, step = _x(0, last), _x(last, last), 0.25 if last <= 2.5 else 0.5
+    parts = []
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        parts += [path(f"M{start:.1f} {_y(share):.1f}H{end:.1f}", FAINT),
+                  text(start - 8, _y(share) + 5, f"{100 * share:.0f} %", 14, "end")]
+    for i in range(int(last / step + 1e-9) + 1):
+        x = _x(i * step, last)
+        parts += [path(f"M{x:.1f} {_y(0):.1f}v5"), text(x, _y(0) + 20, f"{i * step:g}", 14, "middle")]
+    return [*parts, text((start + end) / 2, _y(0) + 44, "sigma: the spread of ln(output length)", 15, "middle"),
+            text(12, _y(0.5), "utilisation", 14, "middle", turn=True)]
+
+
+def _one_scheduler(name: str, points: list[tuple[float, float]]) -> list[str]:
+    """Dots, joined for continuous batching (static batching has the law's line), and the name at the end."""
+    line = [polyline(points, COLOURS[name])] if name == "continuous" else []
+    x, y = points[-1]
+    return [*line, *(dot(px, py, 4.5, COLOURS[name]) for px, py in points),
+            text(x + 12, y + (14 if name == "static" else -2), name, 16, fill=COLOURS[name], weight="bold")]
+
+
+def _marker(here: Mapping, last: float) -> list[str]:
+    """A line at the reader's point, with both values beside it."""
+    at = _x(here["sigma"], last)
+    left_side = at > LEFT + 200  # where there is room, the side on which the curves lie higher
+    parts = [path(f"M{at:.1f} {_y(1):.1f}V{_y(0):.1f}", width=1.6)]
+    for name in NAMES:
+        share, below = here[f"{name}_utilisation"], name == "continuous"
+        anchor, x = ("end", at - 13) if below and left_side else ("start", at + 13)
+        y = _y(share) + ((28 if left_side else 44) if below else -14)
+        parts += [dot(at, _y(share), 8, COLOURS[name], "#FFFFFF"),
+                  text(x, y, f"{name} {percent(share)}", 16, anchor, COLOURS[name], "bold", halo=True)]
+    if label := here.get("name"):
+        anchor, x = ("end", at - 13) if left_side else ("start", at + 13)
+        parts.append(text(x, _y(0.5), str(label), 15, anchor, weight="bold", halo=True))
+    return parts
+
+
+def _between(rows: Sequence[Mapping], sigma: float) -> dict:
+    """A row at `sigma`, on the lines between the simulated points."""
+    at = [row["sigma"] for row in rows]
+    keys = ("static_utilisation", "continuous_utilisation", "law")
+    return {"sigma": sigma} | {key: float(np.interp(sigma, at, [row[key] for row in rows])) for key in keys}
+
+
+def _alt(rows: Sequence[Mapping], here: Mapping | None) -> str:
+    first, last, words = rows[0], rows[-1], f"Utilisation against sigma: {_message(rows)}."
+    for name in NAMES:
+        key = f"{name}_utilisation"
+        words += (f" {name}: {percent(first[key])} at sigma {first['sigma']:g}, {percent(last[key])} at "
+                  f"{last['sigma']:g}.")
+    if not here:
+        return words
+    label = f" ({here['name']})" if here.get("name") else ""
+    return words + (f" At sigma {here['sigma']:.2f}{label}: static {percent(here['static_utilisation'])}, continuous "
+                    f"{percent(here['continuous_utilisation'])}, the law {percent(here['law'])}.")
