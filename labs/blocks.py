@@ -1,0 +1,54 @@
+"""The KV block pool and the block tables: which blocks of KV memory each sequence holds.
+
+Source: vLLM, v1/core/block_pool.py and kv_cache_manager.py, with prefix caching off.
+"""
+from __future__ import annotations
+
+from collections import deque
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that hold the keys and values of `tokens` tokens: the last one may be part empty."""
+    return -(-tokens // block_size)
+
+
+class BlockPool:
+    """`num_gpu_blocks` blocks of `block_size` tokens. Block 0 is the null block: never given to a sequence.
+
+    `tables[request_id]` lists the blocks that a sequence holds, in the order of its tokens.
+    """
+
+    def __init__(self, num_gpu_blocks: int, block_size: int) -> None:
+        if num_gpu_blocks < 2 or block_size < 1:
+            raise ValueError("a pool needs at least 2 blocks (one is the null block) of at least 1 token each, "
+                             f"got {num_gpu_blocks} of {block_size}")
+        self.num_gpu_blocks, self.block_size = num_gpu_blocks, block_size
+        self.tables: dict[str, list[int]] = {}
+        self._free = deque(range(1, num_gpu_blocks))
+
+    @property
+    def free(self) -> int:
+        """Blocks that nobody holds."""
+        return len(self._free)
+
+    @property
+    def usage(self) -> float:
+        """Share of the blocks in use, as in vllm:kv_cache_usage_perc; the null block does not count."""
+        return 1 - self.free / (self.num_gpu_blocks - 1)
+
+    def missing(self, request_id: str, tokens: int) -> int:
+        """Blocks to add so that `request_id` holds `tokens` tokens."""
+        return max(0, blocks_for(tokens, self.block_size) - len(self.tables.get(request_id, ())))
+
+    def grow(self, request_id: str, tokens: int, keep_free: int = 0) -> bool:
+        """Give `request_id` the blocks for `tokens` tokens and leave `keep_free` free; False if there are too few."""
+        missing = self.missing(request_id, tokens)
+        if missing > self.free - keep_free:
+            return False
+        table = self.tables.setdefault(request_id, [])
+        table.extend(self._free.popleft() for _ in range(missing))
+        return True
+
+    def release(self, request_id: str) -> None:
+        """Take back every block of `request_id`, the last first, so that its first blocks are reused last."""
+        self._free.extend(reversed(self.tables.pop(request_id, [])))
