@@ -145,8 +145,10 @@ MEASURED = tuple(_TITLES)
 @cache
 def measured(name: str, column: str = "output") -> Measured:
     """The measured workload `name`, one of `MEASURED`; `column` is "output" or "prompt"."""
-    if name not in _TITLES or column not in ("output", "prompt"):
-        raise ValueError(f"there is no measured workload {name!r} ({column}): choose one of {', '.join(MEASURED)}")
+    if column not in ("output", "prompt"):
+        raise ValueError(f"column must be 'output' or 'prompt', got {column!r}")
+    if name not in _TITLES:
+        raise ValueError(f"there is no measured workload {name!r}: choose one of {', '.join(MEASURED)}")
     with (DATA / "workload_quantiles.csv").open(newline="", encoding="utf-8") as file:
         rows = [r for r in csv.DictReader(file) if (r["dataset"], r["field"]) == (name, column)]
     with (DATA / "workload_summary.csv").open(newline="", encoding="utf-8") as file:
@@ -275,13 +277,22 @@ def _csv_chunks(file: TextIO, column: str) -> Iterator[tuple[str, int, list]]:
     """("row", number of the first one, values of `column`) for some thousand rows at a time; the header is row 1."""
     rows = csv.reader(iter(partial(file.readline, _CHARACTERS), ""))
     header = [name.strip() for name in next(rows, [])]
+    if any("\0" in name for name in header):
+        raise ValueError("the file is not UTF-8 text: export it as a CSV in UTF-8")
     if column not in header:
         named = shorten(", ".join(header), 100) or "nothing: its first line is empty"
         raise ValueError(f"the file has no column {column!r}: its header has {named}")
-    at, first = header.index(column), 2
-    while values := [row[at] if at < len(row) else "" for row in islice(rows, _ROWS)]:
+    at, width, first = header.index(column), len(header), 2
+    while values := [row[at] if len(row) == width else _odd_row(row, at, width) for row in islice(rows, _ROWS)]:
         yield "row", first, values
         first += len(values)
+
+
+def _odd_row(row: list[str], at: int, width: int) -> str:
+    """The value in a row that ends early, "" if it is left out; all of a row with more fields than the header names."""
+    if any(row[width:]):
+        return ",".join(row)  # no number: which of the commas should have been quoted can't be told
+    return row[at] if at < len(row) else ""
 
 
 def _jsonl_chunks(file: TextIO, column: str) -> Iterator[tuple[str, int, list]]:
