@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 from typing import Any
 
 
@@ -17,30 +18,30 @@ class Choice:
 
 @dataclass(frozen=True, repr=False)
 class Marked:
-    """Whether a reply passed, and one or two sentences on why."""
+    """Whether a reply passed, and a sentence on why."""
 
     passed: bool
     message: str
 
     def __repr__(self) -> str:
-        return self.message
+        return f"{'Right' if self.passed else 'Not quite'}. {self.message}"
 
 
 @dataclass(frozen=True)
 class Question:
-    """`prompt` is answered in your own words, `answer` is a model answer; `ask` is the part that is marked.
+    """`recall` is to be answered in your own words, `answer` is a model answer; `ask` is the part that is marked.
 
-    That part has either `choices`, exactly one of them right, or a `value` in `unit` with an absolute `tolerance`,
+    That part has either `options`, exactly one of them right, or a `value` in `unit` with an absolute `tolerance`,
     what it comes from (`because`), and `slips`: wrong values that are recognised, with what is wrong.
     `page` counts the page's "Check Yourself" questions from 1; 0 is a question of our own.
     """
 
     id: str
     notebook: str
-    prompt: str
+    recall: str
     answer: str
     ask: str
-    choices: tuple[Choice, ...] = ()
+    options: tuple[Choice, ...] = ()
     value: float | None = None
     unit: str = ""
     tolerance: float = 0.0
@@ -48,44 +49,53 @@ class Question:
     slips: tuple[tuple[float, str], ...] = field(default=(), repr=False)
     page: int = 0
 
+    @property
+    def prompt(self) -> str:
+        """Both parts, to be shown together."""
+        return f"{self.recall} Then reply to this: {self.ask}"
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The texts to choose from; empty where a number is asked for."""
+        return tuple(option.text for option in self.options)
+
     def mark(self, reply: Any) -> Marked:
-        """Mark a choice (its text, its letter from "a" on, or its index from 0 on) or a number (or a text of one)."""
-        return self._mark_choice(reply) if self.choices else self._mark_number(reply)
+        """Mark a choice (its text, its letter from "a" on, or its index from 0 on) or a number (or a text of one).
+
+        Raises ValueError, with what to reply instead, for a reply that can't be read: that is no wrong answer.
+        """
+        return self._mark_choice(reply) if self.options else self._mark_number(reply)
 
     def _mark_choice(self, reply: Any) -> Marked:
-        choice = self._chosen(reply)
-        if choice is None:
-            last = chr(ord("a") + len(self.choices) - 1)
-            return Marked(False, f"Choose one of the {len(self.choices)} replies, a to {last}.")
-        return Marked(choice.right, f"{'Right' if choice.right else 'Not quite'}: {choice.why}")
-
-    def _chosen(self, reply: Any) -> Choice | None:
-        """The choice that `reply` names, or None."""
-        if isinstance(reply, str):
-            text = reply.strip().lower()
-            for i, choice in enumerate(self.choices):
-                if text in (chr(ord("a") + i), choice.text.lower()):
-                    return choice
-            return None
-        try:
-            return self.choices[reply] if not isinstance(reply, bool) and 0 <= reply < len(self.choices) else None
-        except (TypeError, ValueError):
-            return None
+        """The chosen option's verdict and reason."""
+        letters = ascii_lowercase[:len(self.options)]
+        texts = [text.lower() for text in self.choices]
+        name = reply.strip().lower() if isinstance(reply, str) else reply
+        if isinstance(name, str) and name in [*letters, *texts]:
+            name = letters.index(name) if name in [*letters] else texts.index(name)
+        if isinstance(name, bool) or not isinstance(name, int) or not 0 <= name < len(self.options):
+            raise ValueError(f"Choose one of the replies, a to {letters[-1]}.")
+        return Marked(self.options[name].right, _sentence(self.options[name].why))
 
     def _mark_number(self, reply: Any) -> Marked:
+        """Right within the tolerance; else the slip that it looks like, or which way to go."""
         number = _number(reply)
         if number is None:
-            return Marked(False, f"A number{f' in {self.unit}' if self.unit else ''} belongs here.")
-        # A percentage may be given as a share: 0.25 for 25 %.
-        near = [self.value] + ([self.value / 100] if self.unit == "%" else [])
-        scales = [1.0, 0.01]
-        if any(abs(number - target) <= self.tolerance * scale + 1e-9
-               for target, scale in zip(near, scales, strict=False)):
-            return Marked(True, f"Right: {self.because}")
+            raise ValueError(f"Reply with a number{f' ({self.unit})' if self.unit else ''}.")
+        as_share = self.unit == "%" and "%" not in str(reply)  # 0.25 is accepted for 25 %
+        if self._near(number, self.value) or as_share and self._near(100 * number, self.value):
+            return Marked(True, _sentence(self.because))
         for slip, why in self.slips:
-            if abs(number - slip) <= self.tolerance + 1e-9:
-                return Marked(False, f"Not quite: {why}")
-        return Marked(False, f"Not quite: {'less' if number > self.value else 'more'} than that.")
+            if self._near(number, slip):
+                return Marked(False, _sentence(why))
+        return Marked(False, "It is less than that." if number > self.value else "It is more than that.")
+
+    def _near(self, number: float, target: float) -> bool:
+        return abs(number - target) <= self.tolerance + 1e-9
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _number(reply: Any) -> float | None:
@@ -121,7 +131,7 @@ QUESTIONS: tuple[Question, ...] = (
 
     Question(
         "granularity", "01", page=1,
-        prompt="In one sentence: how do static and continuous batching differ?",
+        recall="In one sentence: how do static and continuous batching differ?",
         answer="Static batching decides once for each group, which runs together and comes back together. Continuous "
                "batching decides before every token step who is in the batch: a request that is done leaves at once, "
                "and one that waits takes its slot.",
@@ -135,7 +145,7 @@ QUESTIONS: tuple[Question, ...] = (
                (938, "that is how long A's slot is held for nothing under static batching."))),
     Question(
         "head_of_line", "01", page=2,
-        prompt="What is head-of-line blocking in a static batch, and what does it cost?",
+        recall="What is head-of-line blocking in a static batch, and what does it cost?",
         answer="A request that is done keeps its slot until the longest of its group is done. That costs compute: with "
                "the eight requests 5,668 of 7,600 slot-steps, 74.6 %. And it costs time: A has its last token at step "
                "12, and its slot and its answer are held for another 938 steps.",
@@ -149,7 +159,7 @@ QUESTIONS: tuple[Question, ...] = (
                (100 * 150 / 120, "that compares waste with useful work: compare it with all slot-steps."))),
     Question(
         "normalised", "01", page=3,
-        prompt="What is normalised latency, and what does it show that latency hides?",
+        recall="What is normalised latency, and what does it show that latency hides?",
         answer="The steps (or seconds) from arrival until the answer is returned, divided by its output tokens. In the "
                "static batch all eight have a latency of 950 steps, which looks fair; normalised, A pays 79.2 steps "
                "for each of its 12 tokens and H pays 1. Say beside the number when an answer is returned: here, when "
@@ -163,15 +173,15 @@ QUESTIONS: tuple[Question, ...] = (
                (950, "that is its latency: divide by its tokens."))),
     Question(
         "two_failures", "01",
-        prompt="A static batcher is changed to stream each answer as it is made. What does that mend, and what not?",
+        recall="A static batcher is changed to stream each answer as it is made. What does that mend, and what not?",
         answer="It mends what A sees: its 12 tokens arrive in its first 12 steps. The slot is held all the same, so "
                "just as much compute is wasted, and whoever waits still waits for the whole group: membership is "
                "closed.",
         ask="Which number stays the same when a static batch returns each answer as soon as it is done?",
-        choices=(
+        options=(
             Choice("The wasted slot-steps", "the slot of a finished request stays held until the group ends.",
                    right=True),
-            Choice("A's latency", "A's falls from 950 steps to 12."),
+            Choice("A's latency", "its answer comes back at step 12 instead of 950."),
             Choice("The spread of normalised latency",
                    "within one group it vanishes: each request then pays 1 step per output token."),
             Choice("Nothing: that is continuous batching",
@@ -181,21 +191,22 @@ QUESTIONS: tuple[Question, ...] = (
 
     Question(
         "faster", "02", page=4,
-        prompt="Does continuous batching make a request faster?",
+        recall="Does continuous batching make a request faster?",
         answer="Not its work: a request of n tokens takes n steps in its slot under either. What goes is waiting, for "
                "a slot and for others to finish. A step itself may take a little longer, because the batch is fuller: "
                "so it is for a backlog on a real engine. At an equal arrival rate it can turn round, since static "
                "batching lets arrivals pile up into full batches. Both are there to be measured.",
         ask="Which of these does continuous batching shorten?",
-        choices=(
-            Choice("The steps that a request spends making its tokens", "n tokens take n steps in a slot, as before."),
+        options=(
+            Choice("The steps that a request spends making its tokens",
+                   "its n tokens take n steps in a slot, as before."),
             Choice("The time that one step takes", "a step does the same forward pass; a fuller batch makes it longer, "
                                                    "if anything."),
             Choice("The wait for a slot", "a slot is given away as soon as its request is done.", right=True),
             Choice("The output of a long request", "a scheduler doesn't change what is generated, nor how much."))),
     Question(
         "drain", "02",
-        prompt="Continuous batching reaches 83.7 % on the 500 requests. Where are the other slot-steps?",
+        recall="Continuous batching reaches 83.7 % on the 500 requests. Where are the other slot-steps?",
         answer="In the drain. 2,206 steps on 32 slots are 70,592 slot-steps, and 59,092 made a token. While requests "
                "were waiting, every slot worked: 100 %. Once the last one is admitted, a slot that empties stays "
                "empty. So 83.7 % says how long the run was; it is no ceiling.",
@@ -206,13 +217,13 @@ QUESTIONS: tuple[Question, ...] = (
                (227_052, "that is what static batching leaves idle."))),
     Question(
         "all_at_once", "02",
-        prompt="Why is normalised latency not flat under continuous batching in this simulation?",
+        recall="Why is normalised latency not flat under continuous batching in this simulation?",
         answer="Because all 500 requests arrive at step 0. Most of what they pay is queueing, and a short request pays "
                "it over few tokens. So p99 / p50 is 17.9 under continuous batching and 18.1 under static: the same "
                "spread, at a level 5.8 times lower. Let requests arrive over time, at half of what continuous batching "
                "can serve, and it is flat: p50 and p99 are 1.0.",
         ask="What makes normalised latency flat under continuous batching?",
-        choices=(
+        options=(
             Choice("More requests, so that the drain matters less", "the queue gets longer, and with it the spread."),
             Choice("Arrivals spread over time, below capacity", "nobody queues, so each pays for its own tokens only.",
                    right=True),
@@ -221,12 +232,13 @@ QUESTIONS: tuple[Question, ...] = (
             Choice("Returning answers earlier", "continuous batching does so already: what is left is queueing."))),
     Question(
         "percentile", "02",
-        prompt="What exactly is the p99 in these notebooks, and what should stand beside any p99?",
+        recall="What exactly is the p99 in these notebooks, and what should stand beside any p99?",
         answer="sorted(values)[int(0.99 n)]: of 500 values the one with index 495, so 4 are larger. Other methods, "
                "such as numpy's default, interpolate and give another number: name the method. And give n: of 100 "
                "values or fewer, this p99 is simply the largest, which says little about a tail.",
         ask="60 values, no two alike. How many are larger than their p99?",
-        value=0, unit="values", because="int(0.99 x 60) = 59 is the last index: this p99 is the largest value.",
+        value=0, unit="values", because="the index is int(0.99 x 60) = 59, the last one: this p99 is the largest "
+                                        "value.",
         slips=((1, "the index is int(59.4) = 59, counted from 0: nothing comes after it."),
                (0.6, "a value is larger or it isn't: int() cuts 59.4 down to an index."),
                (59, "those are the smaller ones."))),
@@ -235,7 +247,7 @@ QUESTIONS: tuple[Question, ...] = (
 
     Question(
         "where_from", "03", page=8,
-        prompt="Where does continuous batching's advantage come from, mathematically?",
+        recall="Where does continuous batching's advantage come from, mathematically?",
         answer="It has two causes. For a backlog, variance in output length: a group of s requests wastes s x longest "
                "- sum, and static batching's utilisation is E[L] / E[longest of s]. With equal lengths that is 100 %. "
                "With arrivals there is a second cause, membership: whoever comes just after a group has begun waits "
@@ -251,14 +263,14 @@ QUESTIONS: tuple[Question, ...] = (
                (70, "that is the mean longest, in steps."))),
     Question(
         "benchmark", "03", page=9,
-        prompt="A colleague finds no gain over a simple batched script. What do you ask?",
+        recall="A colleague finds no gain over a simple batched script. What do you ask?",
         answer="How many requests were in flight: with one, or no more than there are slots, nobody waits for a slot. "
                "How output lengths varied: a fixed max_tokens with stopping ignored makes them equal, which static "
                "batching serves without waste. And how requests arrived: a backlog hides what closed groups cost. If "
                "many were in flight, lengths varied and there was still no gain, look closer. Published benchmarks do "
                "vary lengths: Orca's, vLLM's and Anyscale's.",
         ask="On 32 slots, which backlog gains most from continuous batching, in steps?",
-        choices=(
+        options=(
             Choice("500 requests of exactly 256 tokens", "equal lengths waste nothing in full groups: the gain is 1."),
             Choice("500 requests, lognormal lengths, sigma 1.1",
                    "one long request in a group holds 31 slots: the gain is 4.1.", right=True),
@@ -268,7 +280,7 @@ QUESTIONS: tuple[Question, ...] = (
                    "lengths vary too little: the gain is 1.2."))),
     Question(
         "when_static", "03", page=12,
-        prompt="When would you choose static batching?",
+        recall="When would you choose static batching?",
         answer="For an offline job of equal output lengths, where nobody waits for an answer and the machine is yours: "
                "the gain is then about 1, and the simpler system has less to go wrong. That is narrow, and it is the "
                "shape of many a benchmark.",
@@ -278,7 +290,7 @@ QUESTIONS: tuple[Question, ...] = (
                (16, "that is what 16 slots gain over one, under either scheduler."))),
     Question(
         "load", "03",
-        prompt="What does a load of 0.5 mean, and why may a scheduler have no p99 at it?",
+        recall="What does a load of 0.5 mean, and why may a scheduler have no p99 at it?",
         answer="Requests bring half of the tokens that continuous batching can make: 0.5 x slots / mean length "
                "requests per step. For the 500 lengths and 32 slots that is 0.135. Static batching can sustain only "
                "its utilisation on full groups, about 0.20 here: above it the queue grows as long as the run lasts, "
@@ -290,13 +302,13 @@ QUESTIONS: tuple[Question, ...] = (
                (16, "those are tokens per step."), (0.005, "that is one slot's share: there are 32."))),
     Question(
         "which_workload", "03",
-        prompt="Which of the two workloads do you have, and how do you find out before deploying?",
+        recall="Which of the two workloads do you have, and how do you find out before deploying?",
         answer="Look at the output lengths in your log. If p99 is near p50 and CV is near 0, continuous batching gains "
                "little on a backlog. If p99 is many times p50, it carries your capacity. Then run both schedulers over "
                "the lengths themselves: two logs of equal mean and CV may gain differently, and a lognormal fitted to "
                "a log may miss its gain by far.",
         ask="Which of these says least about the gain on a backlog?",
-        choices=(
+        options=(
             Choice("p99 / p50 of output lengths", "it is a measure of spread: the wider, the more a group waits."),
             Choice("The coefficient of variation of output lengths", "it is a measure of spread, whatever the mean."),
             Choice("The mean output length", "twice as long, all of it, takes twice the steps under both: the gain "
@@ -308,7 +320,7 @@ QUESTIONS: tuple[Question, ...] = (
 
     Question(
         "one_step", "04", page=5,
-        prompt="Walk through one scheduler step of vLLM V1.",
+        recall="Walk through one scheduler step of vLLM V1.",
         answer="Schedule: the running requests first, in order, each with its tokens while the token budget lasts; "
                "where KV blocks are short, one is preempted, and its cache is computed again when it resumes. Only if "
                "nobody was preempted are waiting requests admitted, from the head of the queue, while budget, "
@@ -317,7 +329,7 @@ QUESTIONS: tuple[Question, ...] = (
                "blocks are free before the next schedule. A stop string is found where text is decoded, and the "
                "request is then aborted.",
         ask="Whose tokens does one step schedule first?",
-        choices=(
+        options=(
             Choice("Those of waiting requests", "they come last, and not at all in a step that preempted somebody."),
             Choice("Those of running requests", "running comes first; what is left of the budget goes to waiting ones.",
                    right=True),
@@ -326,13 +338,13 @@ QUESTIONS: tuple[Question, ...] = (
                    "a preempted request waits: under fcfs at the head of the queue."))),
     Question(
         "paging", "04", page=6,
-        prompt="What does PagedAttention do for continuous batching?",
+        recall="What does PagedAttention do for continuous batching?",
         answer="It makes changing the batch cheap, and the batch large. Where each sequence owns one contiguous "
                "region, memory is reserved for the longest answer, or moved about as sequences come and go. With block "
                "tables, joining or leaving only changes which tables are handed to the kernel. It isn't strictly "
                "required: Orca scheduled by iteration before it, on memory reserved contiguously.",
         ask="What happens to the other sequences' KV cache when one leaves the batch, with paging?",
-        choices=(
+        options=(
             Choice("It is compacted", "that is what a contiguous cache would need: here nothing moves."),
             Choice("It is computed again", "only a preempted sequence's own cache is computed again, when it resumes."),
             Choice("Nothing", "the leaver's blocks go back to the pool; every other block table stays as it is.",
@@ -340,12 +352,12 @@ QUESTIONS: tuple[Question, ...] = (
             Choice("It is swapped to CPU memory", "no other sequence is touched; V1 has no swapping at preemption."))),
     Question(
         "ragged", "04", page=7,
-        prompt="How can one forward pass serve sequences at different positions?",
+        recall="How can one forward pass serve sequences at different positions?",
         answer="Outside attention every token is worked on alike, whatever its position, with the same weights: they "
                "are read once for the whole batch, which is where the efficiency comes from. In attention each "
                "sequence looks at its own cache, as long as that is, through its own block table.",
         ask="What do all sequences of one step share?",
-        choices=(
+        options=(
             Choice("The weights", "they are read once for all; attention is for each sequence on its own.", right=True),
             Choice("The block table", "each has its own, which points to its own blocks."),
             Choice("The position", "one may be at token 12 and another at 803."),
@@ -355,7 +367,7 @@ QUESTIONS: tuple[Question, ...] = (
 
     Question(
         "itl_target", "06", page=10,
-        prompt="You must hold p95 ITL under 40 ms. How does continuous batching get in the way, and what do you do?",
+        recall="You must hold p95 ITL under 40 ms. How does continuous batching get in the way, and what do you do?",
         answer="Left alone it fills the batch to what memory allows, and a fuller batch makes each step longer. So set "
                "the limit from outside: measure p95 ITL against concurrency, find where it crosses 40 ms, set "
                "max_num_seqs below that, and add replicas for the rest of the load.",
@@ -366,13 +378,13 @@ QUESTIONS: tuple[Question, ...] = (
                (100 / 24, "there is no part of a replica: round up."))),
     Question(
         "greedy_tenant", "06", page=11,
-        prompt="One tenant sends 50 requests of 4,000 tokens each. What happens to the others, and what helps?",
+        recall="One tenant sends 50 requests of 4,000 tokens each. What happens to the others, and what helps?",
         answer="200,000 tokens are admitted first come first served, and hold slots and KV blocks for thousands of "
                "steps. The others wait at admission, which continuous batching does nothing about. Priority lets them "
                "pass the tenant's waiting requests, though a running one is never evicted to give them a slot. A limit "
                "at the gateway keeps the tenant's share small from the start. A pool of its own keeps it apart.",
         ask="Which of these helps the others least, when KV blocks are what is short?",
-        choices=(
+        options=(
             Choice("A higher max_num_seqs", "slots aren't short, blocks are: more sequences only preempt each other.",
                    right=True),
             Choice("Priority scheduling", "it helps those who wait: they are admitted before the tenant's waiting "

@@ -61,8 +61,8 @@ def outcome(function: Callable[..., Any], args: tuple) -> Outcome:
         return read(function(*args))
     except (KeyboardInterrupt, TooSlow):
         raise
-    except NotImplementedError:
-        return Odd("raised NotImplementedError", empty=True)
+    except NotImplementedError as error:
+        return _unwritten(error)
     except SystemExit:
         return Odd("called exit()")
     except BaseException as error:
@@ -81,6 +81,17 @@ def outcomes(function: Callable[..., Any], inputs: list[tuple], limit_s: float) 
     except TooSlow:
         pass
     return found[:len(inputs)], printed.text
+
+
+def _unwritten(error: NotImplementedError) -> Odd:
+    """Nothing is written yet, or what is written calls another function in which nothing is."""
+    frames = []
+    trace = error.__traceback__.tb_next  # the first is `outcome`
+    while trace:
+        frames.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    return Odd(f"called {frames[-1]}, which isn't written yet") if len(frames) > 1 else Odd("isn't written "
+                                                                                            "yet", empty=True)
 
 
 def _named(error: BaseException) -> str:
