@@ -285,7 +285,7 @@ def _looks(label: str) -> dict[str, Any]:
 def numbers_html(numbers: Sequence[tuple[str, str]]) -> str:
     """A few numbers in large type, each with what it is."""
     cells = [
-        f'<div style="margin:0 36px 6px 0"><div class="number" style="font-size:24px;line-height:30px;font-weight:600">'
+        f'<div style="margin:0 30px 6px 0"><div class="number" style="font-size:24px;line-height:30px;font-weight:600">'
         f'{escape(value)}</div><div style="font-size:14px;line-height:18px">{escape(label)}</div></div>'
         for value, label in numbers
     ]

@@ -26,7 +26,6 @@ from labs.workload import (
 )
 
 SUFFIXES = (".csv", ".jsonl", ".json", ".ndjson", ".txt", ".prom")
-SIGMAS = tuple(i / 10 for i in range(21))
 DRAWN = 5000  # requests drawn from a measured workload, and the most that are taken from a log
 WORKLOADS = [("lognormal, 500 requests", "lognormal"), *((measured(name).title, name) for name in MEASURED),
              ("your own file or /metrics page", "own")]
@@ -38,7 +37,7 @@ def sigma_sweep() -> Panel:
 
 
 class SigmaSweep(Panel):
-    """Keeps the curve of each (slots, load, seed), which sigma does not change, and the last file that was read."""
+    """Keeps the curves drawn last, which sigma does not change, and the file that was read last."""
 
     def __init__(self) -> None:
         self._curve = lru_cache(maxsize=16)(_curve)
@@ -74,16 +73,18 @@ class SigmaSweep(Panel):
             super().restore(name, value)
 
     def draw(self, settings: dict[str, Any]) -> View:
-        """The curve for (slots, load, seed), and the workload's own point."""
+        """The curve for these slots and this load, and the workload's own point."""
         slots, seed = settings["slots"], settings["seed"]
         load = None if settings["arrivals"] == "backlog" else settings["load"]
         name, lengths, credit = self._workload(settings)
         point = compare(lengths, slots, load, seed)
         sigma = settings["sigma"] if name is None else fit_lognormal(lengths)[1]
         here = {**point, "sigma": sigma} | ({"name": name} if name else {})
-        note = "" if name is None else f"{name}: {metrics.shape(lengths, slots).verdict}. {credit}"
-        return View(svg.sweep_curve(self._curve(slots, load, seed), here), _numbers(point, load),
-                    _rows(point, lengths), note)
+        curve = self._curve(slots, load, seed, len(lengths))
+        note = _described(lengths, sigma) if name is None else (
+            f"{name}: {_described(lengths, sigma)} {metrics.shape(lengths, slots).verdict.capitalize()}. {credit}")
+        return View(svg.sweep_curve(curve, here), _numbers(point, load),
+                    _rows(point), note)
 
     def _workload(self, settings: dict[str, Any]) -> tuple[str | None, np.ndarray, str]:
         """(name, lengths, credit); no name for the lognormal, which is on the curve itself."""
@@ -99,8 +100,10 @@ class SigmaSweep(Panel):
         return "your workload", lengths, f"Read from {source}."
 
 
-def _curve(slots: int, load: float | None, seed: int) -> list[Row]:
-    return [{"sigma": sigma, **compare_lognormal(sigma, slots, load=load, seed=seed)} for sigma in SIGMAS]
+def _curve(slots: int, load: float | None, seed: int, n: int) -> list[Row]:
+    """The sweep with as many requests a point as the workload has: a short run would look worse only for its drain."""
+    sigmas = [i / 10 for i in range(0, 21, 1 if n <= 1000 else 2)]
+    return [{"sigma": sigma, **compare_lognormal(sigma, slots, n, load=load, seed=seed)} for sigma in sigmas]
 
 
 def uploaded(value: Any) -> tuple[str, bytes] | None:
@@ -127,33 +130,36 @@ def read_own(file: tuple[str, bytes] | None, column: str, pasted: str) -> tuple[
     return log.lengths, log.source
 
 
+def _described(lengths: np.ndarray, sigma: float) -> str:
+    """A workload's lengths in a sentence."""
+    p50, p99 = (metrics.percentile(lengths, q) for q in (0.5, 0.99))
+    return (f"{len(lengths):,} requests of {lengths.mean():,.1f} tokens on average: p50 {p50:,.0f}, p99 {p99:,.0f}, "
+            f"CV {lengths.std() / lengths.mean():.2f}, sigma {sigma:.2f}.")
+
+
 def _numbers(point: Row, load: float | None) -> list[tuple[str, str]]:
     """Utilisation and gain."""
     shown = [(_percent(point["static_utilisation"]), "utilisation, static"),
              (_percent(point["continuous_utilisation"]), "utilisation, continuous"),
              (_percent(point["law"]), "the law: E[L] / E[longest of the group]")]
     if load is None:
-        return [*shown, (f"{point['gain']:.1f}x", "gain: fewer steps with continuous batching")]
+        return [*shown, (f"{point['gain']:.1f}x", "gain: times fewer steps")]
     ratio = point["p99_ratio"]
-    return [*shown, (f"{ratio:.1f}x" if ratio == ratio else "no steady state", "gain: lower p99 normalised latency")]
+    return [*shown, (f"{ratio:.1f}x" if ratio == ratio else "no steady state", "gain: times lower p99")]
 
 
-def _rows(point: Row, lengths: np.ndarray) -> list[list[str]]:
-    """Both schedulers, and the lengths that they were given."""
+def _rows(point: Row) -> list[list[str]]:
+    """A row a figure, a column a scheduler."""
     def both(label: str, key: str, form: str) -> list[str]:
         values = [point[f"{name}_{key}"] for name in ("static", "continuous")]
         return [label, *(format(v, form) if v == v else OVERLOADED for v in values)]
 
-    mu, sigma = fit_lognormal(lengths)
-    p50, p99 = (f"{metrics.percentile(lengths, q):,.0f}" for q in (0.5, 0.99))
     return [
         ["", "static", "continuous"],
         both("steps", "steps", ",d"),
         both("normalised latency p50 (steps per token)", "p50", ",.1f"),
         both("normalised latency p99", "p99", ",.1f"),
-        ["output tokens: p50, p99", p50, p99],
-        ["output tokens: mean, CV", f"{lengths.mean():,.1f}", f"{lengths.std() / lengths.mean():.2f}"],
-        ["ln(tokens): mean, spread", f"{mu:.2f}", f"{sigma:.2f}"],
+        ["highest load it can sustain (static: the law)", f"{point['law']:.3f}", "1.000"],
     ]
 
 

@@ -88,11 +88,11 @@ def _numbers(static: Outcome, continuous: Outcome, load: float | None) -> list[t
     shown = [(f"{before.steps:,} → {after.steps:,}", "steps, static → continuous"),
              (f"{_percent(before.utilisation)} → {_percent(after.utilisation)}", "utilisation"),
              (f"{_latency(static.p99, 'overloaded')} → {_latency(continuous.p99, 'overloaded')}",
-              "p99 normalised latency, steps per token")]
+              "p99 normalised latency (steps per token)")]
     if load is None:
-        return [*shown, (f"{before.steps / after.steps:.1f}x", "gain: fewer steps with continuous batching")]
+        return [*shown, (f"{before.steps / after.steps:.1f}x", "gain: times fewer steps")]
     gain = static.p99 / continuous.p99
-    return [*shown, (f"{gain:.1f}x" if gain == gain else "no steady state", "gain: lower p99 normalised latency")]
+    return [*shown, (f"{gain:.1f}x" if gain == gain else "no steady state", "gain: times lower p99")]
 
 
 def _rows(results: list[Outcome]) -> list[list[str]]:

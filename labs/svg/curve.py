@@ -44,8 +44,8 @@ def sweep_curve(rows: Sequence[Mapping], here: Mapping | float | None = None, ti
     parts.append(polyline(_points(rows, "law", last), INK, dash="7 5"))
     for name in NAMES:
         parts += _one_scheduler(name, _points(rows, f"{name}_utilisation", last))
-    parts.append(text(LEFT + 12, _y(0.05), KEY, 14, halo=True))
     parts += _marker(here, last) if here else []
+    parts.append(text(LEFT + 12, _y(0.05), KEY, 14, halo=True))
     return picture(parts, TOP + HEIGHT + 58, _alt(rows, here))
 
 

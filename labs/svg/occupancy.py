@@ -64,8 +64,8 @@ def _block(y: float, schedule: Schedule, span: int) -> list[str]:
     if schedule.release is not schedule.done:
         held = binned_occupancy(schedule.start, schedule.release, edges)
         parts += hatched(_staircase(held, edges, y, schedule, span))
-    useful = binned_occupancy(schedule.start, schedule.done, edges)
-    parts.append(f'<path d="{_staircase(useful, edges, y, schedule, span)}" fill="{COLOURS.get(schedule.scheduler, OKABE_ITO[0])}"/>')
+    useful = _staircase(binned_occupancy(schedule.start, schedule.done, edges), edges, y, schedule, span)
+    parts.append(f'<path d="{useful}" fill="{COLOURS.get(schedule.scheduler, OKABE_ITO[0])}"/>')
     parts += [text(LEFT - 8, y + 12, f"{schedule.slots}", 14, "end"), text(LEFT - 8, y + HEIGHT, "0", 14, "end"),
               text(16, y + HEIGHT / 2, "slots in use", 14, "middle", turn=True)]
     return [*parts, *frame(y, HEIGHT, schedule, span), *steps_beside(y + 24, schedule, span), _drain(y, schedule, span)]
