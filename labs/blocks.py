@@ -40,15 +40,15 @@ class BlockPool:
         """Blocks to add so that `request_id` holds `tokens` tokens."""
         return max(0, blocks_for(tokens, self.block_size) - len(self.tables.get(request_id, ())))
 
-    def grow(self, request_id: str, tokens: int, keep_free: int = 0) -> bool:
-        """Give `request_id` the blocks for `tokens` tokens and leave `keep_free` free; False if there are too few."""
+    def grow(self, request_id: str, tokens: int) -> bool:
+        """Give `request_id` the blocks that it misses for `tokens` tokens: all of them, or none and False."""
         missing = self.missing(request_id, tokens)
-        if missing > self.free - keep_free:
+        if missing > self.free:
             return False
         table = self.tables.setdefault(request_id, [])
         table.extend(self._free.popleft() for _ in range(missing))
         return True
 
     def release(self, request_id: str) -> None:
-        """Take back every block of `request_id`, the last first, so that its first blocks are reused last."""
-        self._free.extend(reversed(self.tables.pop(request_id, [])))
+        """Take back every block of `request_id`, to the front of the free ones: its last block is reused first."""
+        self._free.extendleft(self.tables.pop(request_id, ()))

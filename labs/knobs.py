@@ -3,6 +3,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from labs.blocks import blocks_for
+from labs.workload import Request
+
 POLICIES = ("fcfs", "priority")
 
 
@@ -39,3 +42,18 @@ class SchedulerConfig:
             raise ValueError(f"max_num_active_seqs must lie from 1 to max_num_seqs, got {self.max_num_active_seqs}")
         if not 0 <= self.watermark < 1:
             raise ValueError(f"watermark must be a share from 0 up to 1, got {self.watermark}")
+
+    @property
+    def active_cap(self) -> int:
+        """The most requests that may run at once."""
+        return self.max_num_active_seqs or self.max_num_seqs
+
+    def refusal(self, request: Request) -> str | None:
+        """Why `request` could never be served; None if it could. vLLM lets the second kind wait for ever."""
+        if request.prompt_tokens >= self.max_model_len:
+            return (f"the prompt of {request.prompt_tokens} tokens leaves no room for an answer within max_model_len "
+                    f"{self.max_model_len}")
+        # The last token is never fed back, so its keys and values need no room.
+        longest = min(request.prompt_tokens + request.output_tokens, self.max_model_len) - 1
+        need, blocks = blocks_for(longest, self.block_size), self.num_gpu_blocks - 1
+        return f"the request needs {need} KV blocks, more than the {blocks} there are" if need > blocks else None

@@ -9,7 +9,7 @@ from bisect import insort
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from labs.blocks import BlockPool, blocks_for
+from labs.blocks import BlockPool
 from labs.knobs import SchedulerConfig
 from labs.workload import Request
 
@@ -82,20 +82,19 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue `request`. Raises ValueError, with the reason, if it could never be served."""
-        config, longest = self.config, min(request.prompt_tokens + request.output_tokens, self.config.max_model_len)
         if request.request_id in self._sequences:
             raise ValueError(f"request {request.request_id!r} is already here: give each request an id of its own")
-        if request.prompt_tokens >= config.max_model_len:
-            raise ValueError(f"the prompt of {request.prompt_tokens} tokens leaves no room for an answer within "
-                             f"max_model_len {config.max_model_len}")
-        # The last token is never fed back, so its keys and values need no room.
-        if (need := blocks_for(longest - 1, config.block_size)) > config.num_gpu_blocks - 1:
-            raise ValueError(f"the request needs {need} KV blocks, more than the {config.num_gpu_blocks - 1} there are")
+        if reason := self.config.refusal(request):
+            raise ValueError(reason)
         sequence = self._sequences[request.request_id] = Sequence(request)
-        if config.policy == "priority":
-            insort(self._waiting, sequence, key=lambda s: s.urgency)
-        else:
-            self._waiting.append(sequence)
+        self._enqueue(sequence, len(self._waiting))
+
+    def abort(self, request_id: str) -> None:
+        """Take a request out, running or waiting, and free its blocks; nothing happens if it is not here."""
+        sequence = self._sequences.pop(request_id, None)
+        if sequence is not None:
+            (self._running if sequence in self._running else self._waiting).remove(sequence)
+            self.pool.release(request_id)
 
     def schedule(self) -> StepPlan:
         """Decide the next step: running requests first, then admission."""
@@ -123,18 +122,11 @@ class Scheduler:
             self.abort(request_id)
         return finished
 
-    def abort(self, request_id: str) -> None:
-        """Take a request out, running or waiting, and free its blocks; nothing happens if it is not here."""
-        sequence = self._sequences.pop(request_id, None)
-        if sequence is not None:
-            (self._running if sequence in self._running else self._waiting).remove(sequence)
-            self.pool.release(request_id)
-
     def _threshold(self) -> int:
-        """Rule 2: the most tokens one request may take in this step; 0 is no limit."""
-        present, threshold = len(self._running) + len(self._waiting), self.config.long_prefill_token_threshold
+        """Rule 2: the most tokens that one request may take in this step; the whole budget is no limit."""
+        present, threshold = len(self._sequences), self.config.long_prefill_token_threshold
         if threshold == 0 or present <= 1:
-            return 0
+            return self.config.max_num_batched_tokens
         if self.config.long_prefill_token_threshold_adaptive:
             return max(threshold, self.config.max_num_batched_tokens // present)
         return threshold
@@ -145,21 +137,19 @@ class Scheduler:
         i = 0
         while i < len(self._running) and budget > 0:
             sequence = self._running[i]
-            n = min(_capped(sequence, threshold), budget, self.config.max_model_len - sequence.computed - 1)
-            if n == 0:
-                i += 1
-                continue
-            while sequence in self._running and not self.pool.grow(sequence.id, sequence.computed + n):
+            n = min(sequence.tokens - sequence.computed, threshold, budget,
+                    self.config.max_model_len - sequence.computed - 1)
+            while n > 0 and not self.pool.grow(sequence.id, sequence.computed + n):
                 victim = self._victim()
-                if self._running.index(victim) < i:
-                    i -= 1
+                preempted.append(victim)
+                i -= self._running.index(victim) < i
                 budget += plan.pop(victim.id, 0)  # it may have had its turn in this very step
                 self._preempt(victim)
-                preempted.append(victim)
-            if sequence not in self._running:
-                break  # it preempted itself
-            plan[sequence.id] = n
-            budget -= n
+                if victim is sequence:
+                    return budget, preempted
+            if n > 0:
+                plan[sequence.id] = n
+                budget -= n
             i += 1
         return budget, preempted
 
@@ -174,44 +164,36 @@ class Scheduler:
         self._running.remove(victim)
         self.pool.release(victim.id)
         victim.computed = 0
-        if self.config.policy == "priority":
-            insort(self._waiting, victim, key=lambda s: s.urgency)
+        self._enqueue(victim, 0)
+
+    def _enqueue(self, sequence: Sequence, place: int) -> None:
+        """Let it wait: under fcfs at `place`, under priority where its urgency puts it."""
+        if self.config.policy == "fcfs":
+            self._waiting.insert(place, sequence)
         else:
-            self._waiting.insert(0, victim)
+            insort(self._waiting, sequence, key=lambda s: s.urgency)
 
     def _admit(self, plan: dict[str, int], budget: int, threshold: int) -> str:
         """Rules 6, 7 and 8: admit from the head of the queue until something forbids it; return what did."""
-        cap = self.config.max_num_active_seqs or self.config.max_num_seqs
         while self._waiting:
             sequence = self._waiting[0]
             if budget == 0:
                 return "token budget"
-            if len(self._running) >= cap:
+            if len(self._running) >= self.config.active_cap:
                 return "sequence cap"
-            n = _capped(sequence, threshold)
+            n = min(sequence.tokens, threshold)
             if n > budget and not self.config.enable_chunked_prefill:
                 return "token budget"
             n = min(n, budget)
             reserve = int(self.config.watermark * self.config.num_gpu_blocks) if self._running else 0
-            if not self._fits(sequence.tokens, reserve) and self.config.scheduler_reserve_full_isl:
-                return "full-prompt gate" if self._fits(n, reserve) else "KV blocks"
-            if not self.pool.grow(sequence.id, n, reserve):
+            room = self.pool.free - reserve
+            if self.pool.missing(sequence.id, n) > room:
                 return "KV blocks"
+            if self.pool.missing(sequence.id, sequence.tokens) > room and self.config.scheduler_reserve_full_isl:
+                return "full-prompt gate"
+            self.pool.grow(sequence.id, n)
             self._running.append(self._waiting.pop(0))
             plan[sequence.id] = n
             budget -= n
-        return "token budget" if budget == 0 and self._unfinished(plan) else "none"
-
-    def _fits(self, tokens: int, reserve: int) -> bool:
-        """Whether a request that holds nothing yet could have the blocks for `tokens`."""
-        return blocks_for(tokens, self.config.block_size) + reserve <= self.pool.free
-
-    def _unfinished(self, plan: dict[str, int]) -> bool:
-        """Whether some running request still has tokens to compute after `plan`."""
-        return any(s.computed + plan.get(s.id, 0) < s.tokens for s in self._running)
-
-
-def _capped(sequence: Sequence, threshold: int) -> int:
-    """Tokens of `sequence` yet to be computed, cut to the long-prefill threshold."""
-    n = sequence.tokens - sequence.computed
-    return min(n, threshold) if threshold else n
+        unfinished = any(s.computed + plan.get(s.id, 0) < s.tokens for s in self._running)
+        return "token budget" if budget == 0 and unfinished else "none"
