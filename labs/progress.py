@@ -8,7 +8,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ class Summary:
 
     def __str__(self) -> str:
         tried = len(set(self.attempts) - set(self.passed))
-        return (f"{len(self.passed)} exercises passed, {tried} tried; {len(self.predictions)} predictions; "
-                f"{len(self.correct)} questions right, {len(self.missed)} to come back to")
+        return (f"{_count(self.passed, 'exercise')} passed, {tried} tried; {_count(self.predictions, 'prediction')}; "
+                f"{_count(self.correct, 'question')} right, {len(self.missed)} to come back to")
 
 
 class Progress:
@@ -145,7 +145,8 @@ class Progress:
             return
         try:
             _write(self.path, json.dumps({"course": COURSE, "version": VERSION, **self._state}, indent=1))
-            self._unsaved = False
+            if self._unsaved:
+                self._unsaved, self.note = False, ""
         except (OSError, ValueError) as error:
             self._unsaved = True
             self.note = _sentence(f"{self.path.name} can't be written ({_reason(error)})")
@@ -171,7 +172,7 @@ class Progress:
             aside = next(path for path in names if not path.exists())
             self.path.rename(aside)
             self.note = f"{name} could not be understood: it is now {aside.name}, and your progress starts again."
-        except (OSError, StopIteration):
+        except (OSError, ValueError, StopIteration):
             self.path, self.note = None, _sentence(f"{name} could not be understood, nor renamed")
 
 
@@ -199,6 +200,10 @@ def _parse(text: str) -> dict[str, Any]:
     if not sound:
         raise ValueError("damaged")
     return state
+
+
+def _count(things: Sized, what: str) -> str:
+    return f"{len(things)} {what}{'s' * (len(things) != 1)}"
 
 
 def _is_count(value: object) -> bool:

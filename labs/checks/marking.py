@@ -67,11 +67,15 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Finding:
-    """What marking found: the status, the failing case in words, the mistake behind it, and that case worked out."""
+    """What marking found: the status, the failing case in words, and the mistake behind it.
+
+    Where no mistake is recognised, `nudge` says what to do first, and `explanation` works the case out.
+    """
 
     status: str
     fault: str = ""
     mistake: Mistake | None = None
+    nudge: str = ""
     explanation: str = ""
 
 
@@ -116,6 +120,8 @@ ARGUMENTS = Mistake("arguments", None, "Keep the first line as it was given.",
                     "Copy the `def` line from the exercise again, and write your code below it.")
 NO_FUNCTION = Mistake("no_function", None, "Hand over the function by its name, without brackets after it.",
                       "The check calls your function on inputs of its own, so it needs the function, not one answer.")
+WORK_IT_OUT = "Work this case out on paper, then compare step by step."
+CALL_IT = "Call it with this input in a cell of its own, to see where it goes wrong."
 ANYWHERE = (PRINTS, CHANGES, SLOW, ARGUMENTS, NO_FUNCTION)
 
 _FLOORED = Mistake("floored", None, "The fraction is cut off: / divides, // drops the remainder.",
@@ -139,7 +145,7 @@ def mark(exercise: Exercise, answer: Any, limit_s: float = 5.0) -> Finding:
     if answer is None or answer is ...:
         return Finding(NOT_ATTEMPTED)
     if not callable(answer):
-        return Finding(NOT_YET, f"{exercise.id} should be a function, but it is a {type(answer).__name__}.",
+        return Finding(NOT_YET, f"{exercise.id} should be a function, but its type is {type(answer).__name__}.",
                        NO_FUNCTION)
     cases = exercise.cases()
     if not _takes(answer, cases[0][0]):
@@ -147,8 +153,7 @@ def mark(exercise: Exercise, answer: Any, limit_s: float = 5.0) -> Finding:
     got, printed = outcomes(answer, [copied(args) for args, _ in cases], limit_s)
     if len(got) < len(cases):
         late = cases[len(got)][0]
-        return Finding(NOT_YET, f"{call(exercise.id, late)} took over {limit_s:g} s.", SLOW,
-                       exercise.explain(*copied(late)))
+        return Finding(NOT_YET, f"{call(exercise.id, late)} took over {limit_s:g} s.", SLOW)
     if all(isinstance(out, Odd) and out.empty for out in got):
         if not printed:
             return Finding(NOT_ATTEMPTED)
@@ -163,19 +168,26 @@ def mark(exercise: Exercise, answer: Any, limit_s: float = 5.0) -> Finding:
         again, _ = outcomes(answer, [copied(args)], limit_s)
         mistake = CHANGES if not again or not same(again[0], out) else None
     fault = f"{call(exercise.id, args)} should give {difference(right, out, exercise.returns)}."
-    return Finding(NOT_YET, fault, mistake, exercise.explain(*copied(args)))
+    nudge = CALL_IT if isinstance(out, Odd) else WORK_IT_OUT
+    return Finding(NOT_YET, fault, mistake, nudge, exercise.explain(*copied(args)))
 
 
 def recognise(exercise: Exercise, cases: Sequence[tuple[Args, Value]], got: Sequence[Outcome]) -> Mistake | None:
-    """The first mistake that gives what the learner's function gave, on every case."""
-    for mistake in exercise.mistakes:
-        if all(same(outcome(mistake.wrong, copied(args)), out, mistake.within)
-               for (args, _), out in zip(cases, got, strict=True)):
-            return mistake
+    """The first mistake that gives what the learner's function gave, on every case.
+
+    The exercise's own come first, then slips that can be made anywhere, and at last those that are only nearly so.
+    """
+    def gives(mistake: Mistake) -> bool:
+        return all(same(outcome(mistake.wrong, copied(args)), out, mistake.within)
+                   for (args, _), out in zip(cases, got, strict=True))
+
+    exact = [mistake for mistake in exercise.mistakes if mistake.within < 1e-3]
+    if found := next(filter(gives, exact), None):
+        return found
     for mistake, slip in SLIPS:
         if all(same(_slipped(right, slip), out) for (_, right), out in zip(cases, got, strict=True)):
             return mistake
-    return None
+    return next((mistake for mistake in exercise.mistakes if mistake not in exact and gives(mistake)), None)
 
 
 def report(exercise: Exercise, finding: Finding, attempt: int = 1) -> Result:
@@ -186,7 +198,7 @@ def report(exercise: Exercise, finding: Finding, attempt: int = 1) -> Result:
         return Result(exercise.id, PASSED, f"Passed: {exercise.shows}")
     mistake, again = finding.mistake, attempt >= 2
     if mistake is None:
-        hint = finding.explanation if again else "Work this case out on paper, then compare step by step."
+        hint = finding.explanation if again else finding.nudge
     else:
         hint = mistake.stronger if again else mistake.hint
     return Result(exercise.id, NOT_YET, f"Not yet: {finding.fault} {hint}", mistake.key if mistake else "")
