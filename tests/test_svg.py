@@ -181,7 +181,10 @@ def test_names_must_match() -> None:
         sweep_curve([])
 
 
-@pytest.mark.parametrize(("lengths", "slots"), [([1], 1), ([1], 256), ([5] * 64, 64), ([10**6], 1), ([*range(1, 65)], 1)])
+EXTREMES = [([1], 1), ([1], 256), ([5] * 64, 64), ([10**6], 1), ([*range(1, 65)], 1)]
+
+
+@pytest.mark.parametrize(("lengths", "slots"), EXTREMES)
 def test_extremes_are_drawn(lengths: list[int], slots: int) -> None:
     schedules = sweep.run_both(lengths, slots)
     for picture in (timelines(schedules, waits="A"), occupancies(schedules)):

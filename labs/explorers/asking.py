@@ -8,7 +8,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from labs.explorers.panel import Displayed, _sentence, message_html
+from labs.explorers.panel import Displayed, flow, message_html, sentence
 
 WIDE = "min(700px, 100%)"
 
@@ -37,21 +37,23 @@ class Prediction(Displayed):
         number = int if whole else float
         self.slider = kind(
             value=number(middle), min=number(low), max=number(high), step=step,
-            description=f"your answer ({unit})" if unit else "your answer",
-            style={"description_width": "190px"}, layout=w.Layout(width="560px", max_width="100%"))
+            description="your answer", layout=w.Layout(width="480px", max_width="100%"))
         self.button = w.Button(description="Commit", button_style="primary", icon="check")
         self.button.on_click(lambda _: self.commit())
         self._said = w.HTML(message_html("" if start is None else f"committed earlier: {self._with_unit(start)}"))
         title = w.HTML(f'<div style="font-size:15px;line-height:21px;font-weight:600">{escape(question)}</div>')
-        super().__init__([title, w.HBox([self.slider, self.button], layout=w.Layout(flex_flow="row wrap")), self._said])
+        units = w.HTML(f'<span style="font-size:14px;margin-right:16px">{escape(unit)}</span>')
+        super().__init__([title, flow([self.slider, units, self.button]), self._said])
 
     def commit(self) -> None:
-        """Take the slider's value as the answer, and hold it."""
+        """Take the slider's value as the answer, and hold it: an answer given after the reveal is no prediction."""
+        if self.committed is not None:
+            return
         value = self.slider.value
         try:
             self._on_commit(value)
         except Exception as error:  # the reader must see that nothing was kept
-            self._said.value = message_html(f"Not kept: {_sentence(error)}", bad=True)
+            self._said.value = message_html(f"Not kept: {sentence(error)}", bad=True)
             return
         self.committed = value
         self.slider.disabled = self.button.disabled = True
@@ -129,7 +131,7 @@ class Quiz(Displayed):
         try:
             result = question.mark(self.reply.value)
         except Exception as error:  # a reply that cannot be read is the reader's to mend, not the end of the quiz
-            self._said.value = message_html(_sentence(error), bad=True)
+            self._said.value = message_html(sentence(error), bad=True)
             return
         self._on_answer(question, result)
         self.passed += bool(result.passed)

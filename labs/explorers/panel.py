@@ -122,7 +122,7 @@ class Panel(Displayed):
             self.shown = self.render(self.values)
             self.error = ""
         except Exception as error:  # a panel must never go silent: whatever went wrong is said in it
-            self.error = _sentence(error)
+            self.error = sentence(error)
         self._show()
 
     # ---- for kinds of panel
@@ -314,7 +314,7 @@ def message_html(text: str, bad: bool = False) -> str:
     return f'<div role="status" style="{style}">{escape(text)}</div>'
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
     """An exception as one sentence: a ValueError is written for the reader, anything else says its kind too."""
     said = " ".join(str(error).split()) or "no reason was given"
     return said if isinstance(error, ValueError) else f"{type(error).__name__}: {said}"

@@ -79,8 +79,8 @@ def _overload(rows: Sequence[Mapping], last: float) -> list[str]:
     if (beyond := _overloaded_from(rows)) is None:
         return []
     x, end = _x(beyond, last), _x(rows[-1]["sigma"], last)
-    named = [text(end - 6, _y(0.94), "static overloaded: no steady state", 14, "end")] if end - x > 240 else []
-    return [box(x, _y(1), end - x, HEIGHT, OVERLOADED), *named]
+    label = text(end - 6, _y(0.94), "static overloaded: no steady state", 14, "end", halo=True)
+    return [box(x, _y(1), end - x, HEIGHT, OVERLOADED), *([label] if end - x > 240 else [])]
 
 
 def _axes(last: float) -> list[str]:

@@ -48,7 +48,7 @@ def x_of(step: float, span: int) -> float:
 
 def reaches_far(schedule: Schedule, span: int) -> bool:
     """True if a block ends so far right that nothing fits beside it."""
-    return schedule.steps > 0.75 * span
+    return schedule.steps > 0.82 * span
 
 
 def heading(y: float, title: str, schedule: Schedule, span: int, remark: str = "") -> list[str]:
@@ -56,7 +56,7 @@ def heading(y: float, title: str, schedule: Schedule, span: int, remark: str = "
     headline, shares = message(title, schedule)
     parts = [text(LEFT, y, headline, 17, weight="bold", remark=remark or shares)]
     if reaches_far(schedule, span):
-        parts.append(text(x_of(schedule.steps, span), y, f"{schedule.steps:,} steps", 16, "end", weight="bold"))
+        parts.append(text(WIDTH - RIGHT, y, f"{schedule.steps:,} steps", 16, "end", weight="bold"))
     return parts
 
 

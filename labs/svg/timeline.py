@@ -102,7 +102,7 @@ def _arrow(y: float, row: float, schedule: Schedule, span: int, i: int, label: s
     x, end = x_of(int(schedule.done[i]), span), x_of(int(schedule.finish[i]), span)
     middle, centre, half = y + (int(schedule.slot[i]) + 0.5) * row, (x + end) / 2, 4.0 * len(label) + 4
     head = "m-9 -5l9 5l-9 5" if end - x > 12 else ""
-    begin = x + 70 if label else x  # leaves room for the name of a bar that is too narrow for it
+    begin = x + 60 if label else x  # leaves room for the name of a bar that is too narrow for it
     line = path(f"M{x:.1f} {middle - row / 2:.1f}v{row:.1f}M{begin:.1f} {middle:.1f}H{end - 1:.1f}{head}", width=1.8)
     if not label:
         return [line]
