@@ -119,12 +119,17 @@ class Progress:
         return reply.get("correct", 0), reply.get("missed", 0)
 
     def due(self, questions: Iterable[str]) -> list[str]:
-        """The questions to ask now, in order: missed ones whose turn has come, then new ones, then those to repeat."""
+        """The questions to ask now, in order: missed ones whose turn has come, then new ones, then those to repeat.
+
+        If there is none of these, the missed ones come before their turn; empty means that nothing is left to ask.
+        """
         quiz, turn = self._state["quiz"], self._state["turn"]
         questions = list(questions)
-        come_back = [q for q in questions if q in quiz and quiz[q]["streak"] < LEARNT and quiz[q]["due"] <= turn + 1]
-        missed = sorted((q for q in come_back if quiz[q]["streak"] == 0), key=lambda q: quiz[q]["due"])
-        return [*missed, *(q for q in questions if q not in quiz), *(q for q in come_back if q not in missed)]
+        missed = sorted((q for q in questions if q in quiz and not quiz[q]["streak"]), key=lambda q: quiz[q]["due"])
+        now = [q for q in missed if quiz[q]["due"] <= turn + 1]
+        new = [q for q in questions if q not in quiz]
+        repeat = [q for q in questions if q in quiz and 0 < quiz[q]["streak"] < LEARNT and quiz[q]["due"] <= turn + 1]
+        return [*now, *new, *repeat] or missed
 
     def summary(self) -> Summary:
         """Everything so far, in the order in which it was first done."""

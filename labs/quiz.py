@@ -100,10 +100,10 @@ def _sentence(text: str) -> str:
 
 def _number(reply: Any) -> float | None:
     """The number in a reply such as 5668, "5,668", "74.6 %" or "12 steps", or None."""
-    if isinstance(reply, bool) or reply is None:
+    if isinstance(reply, (bool, bytes)) or reply is None:
         return None
     if isinstance(reply, str):
-        found = re.fullmatch(r"\s*([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)\s*(?:x|%|[a-z ]*)\s*", reply.lower())
+        found = re.fullmatch(r"\s*([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)\s*(?:x|%|[a-z -]*)\s*", reply.lower())
         reply = found[1].replace(",", "") if found else ""
     try:
         number = float(reply)
