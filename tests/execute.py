@@ -18,7 +18,7 @@ class ThisPython(AsyncKernelManager):
     @property
     def kernel_spec(self):
         """The kernel of this environment."""
-        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
         return KernelSpec(argv=argv, display_name="Python 3", language="python")
 
 

@@ -99,7 +99,7 @@ PLANTED = {  # name: (text in the file, what takes its place, whether nbval must
     "stored text": ('"one\\n"', '"two\\n"', True),
     "stored value": ('"2"', '"3"', True),
     "vector picture": ('<text>7</text></svg>"', '<text>8</text></svg>"', True),
-    "a picture's alternative text": ('alt=\\"bars\\"', 'alt=\\"b\\"', True),
+    "a picture's alternative text": ('"<img alt=\\"bars', '"<img alt=\\"b', True),
     "a picture's bytes": ('base64,AAAA\\">"', 'base64,BBBB+/\\">"', False),
     "a widget's value": ('"IntSlider(value=3)"', '"IntSlider(value=4)"', True),
     "an error": ('"1 + 1"', '"1 / 0"', True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -64,8 +65,9 @@ def test_ci_runs_exactly_the_readmes_test_command() -> None:
 
 
 def test_the_files_that_the_commands_name_are_there() -> None:
-    named = re.findall(r"(?:^|[\s`])((?:tests|solutions|notebooks)/[\w.]+|\.ci/run|requirements\.txt)", readme())
-    assert [name for name in named if not (ROOT / name).is_file()] == []
+    pattern = r"(?:^|[\s`])((?:tests|solutions|notebooks|labs)/[\w.-]+\w|\.ci/run|requirements\.txt)"
+    named = re.findall(pattern, readme())
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_workflow_runs_what_ci_runs_on_each_supported_python() -> None:
@@ -89,6 +91,34 @@ def test_binder_installs_what_the_learner_installs() -> None:
     assert {"numpy", "matplotlib"} <= set(binder)
     assert "vllm" not in learner | binder
     assert (ROOT / "binder/runtime.txt").read_text().strip() == "python-3.12"
+
+
+SKIPPING = """
+import pytest
+
+def test_skips():
+    pytest.skip("nothing here")
+
+@pytest.mark.skipif(True, reason="nothing there")
+def test_is_skipped():
+    pass
+
+@pytest.mark.xfail(reason="known", strict=True)
+def test_known():
+    assert False
+"""
+
+
+@pytest.mark.parametrize(("strict", "outcome"), [("0", "3 skipped, 1 xfailed"), ("1", "1 failed, 1 xfailed, 2 errors")])
+def test_where_nothing_may_skip_a_skip_fails(tmp_path: Path, strict: str, outcome: str) -> None:
+    shutil.copyfile(ROOT / "tests/conftest.py", tmp_path / "conftest.py")
+    (tmp_path / "test_skipping.py").write_text(SKIPPING)
+    (tmp_path / "test_whole.py").write_text("import pytest\npytest.skip('no', allow_module_level=True)\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--continue-on-collection-errors", "."]
+    own = os.environ | {"LABS_NO_SKIP": strict}
+    done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True)
+    assert f"= {outcome} in " in done.stdout
+    assert (done.returncode == 0) is (strict == "0")
 
 
 # ---------------------------------------------------------------- links and names
@@ -173,12 +203,13 @@ def test_no_path_of_a_machine_and_no_registry() -> None:
 # ---------------------------------------------------------------- labs/
 
 ORDER = (
-    *("workload", "slots", "metrics", "blocks", "scheduler", "engine", "sweep", "planner", "progress", "svg"),
-    *("plots", "checks", "quiz", "drills", "explorers", "course"),
+    *("workload", "slots", "metrics", "blocks", "knobs", "scheduler", "engine", "fast", "presets", "sweep", "planner"),
+    *("progress", "svg", "plots", "checks", "quiz", "drills", "explorers", "course"),
 )
 # Which outside packages, besides the standard library, a module may import when it is itself imported.
 OUTSIDE = {
-    **dict.fromkeys(("workload", "slots", "metrics", "sweep", "planner", "svg", "checks", "quiz"), {"numpy"}),
+    **dict.fromkeys(("workload", "slots", "metrics", "engine", "fast", "sweep", "planner"), {"numpy"}),
+    **dict.fromkeys(("svg", "checks", "quiz"), {"numpy"}),
     "plots": {"numpy", "matplotlib"},
     "explorers": {"numpy", "ipywidgets", "IPython"},
     "course": {"numpy", "IPython"},
