@@ -39,8 +39,8 @@ SLOT_STEPS_WASTED = Exercise(
     task="return how many slot-steps of one static batch, a slot for each request, are spent on finished requests.",
     shows="a static batch costs slots x longest, whatever its short requests needed; the eight waste 5,668 of 7,600.",
     oracle=_wasted,
-    explain=lambda lengths: f"The batch runs for {max(lengths)} steps on {len(lengths)} slots, so it has "
-                            f"{max(lengths) * len(lengths)} slot-steps; {sum(lengths)} of them made a token.",
+    explain=lambda lengths: f"{max(lengths)} steps x {len(lengths)} slots = {max(lengths) * len(lengths)} slot-steps; "
+                            f"{sum(lengths)} of them made a token.",
     worked=((([5, 5],), 0), (([1, 3],), 2), (([7],), 0), (([9, 2, 2],), 14), ((EIGHT,), 5668)), draw=_batch,
     mistakes=(
         Mistake("available", lambda ls: len(ls) * max(ls),

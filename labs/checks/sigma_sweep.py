@@ -57,9 +57,8 @@ EXPECTED_MAX = Exercise(
          "exactly, without drawing.",
     shows="the longest of a group is at most x with probability (share of lengths up to x) ** draws: the tail decides.",
     oracle=_expected_max,
-    explain=lambda ls, k: f"There are {len(ls)} ** {k} = {len(ls) ** k} equally likely draws; the longest of their "
-                          f"longest is {max(ls)}, which comes up in 1 - ({sum(x < max(ls) for x in ls)}/{len(ls)}) ** "
-                          f"{k} of them.",
+    explain=lambda ls, k: f"There are {len(ls)} ** {k} = {len(ls) ** k} equally likely draws; {max(ls)} is the longest "
+                          f"in {len(ls) ** k - sum(x < max(ls) for x in ls) ** k} of them.",
     worked=((([5], 1), 5), (([1, 2], 1), 1.5), (([1, 2], 2), 1.75), (([10, 20, 60], 2), 370 / 9),
             (([2, 2, 8], 2), 48 / 9),
             (([3, 1, 2], 3), 8 / 3)), draw=_pool, tolerance=1e-6,
@@ -283,7 +282,7 @@ GAIN = Exercise(
     oracle=_gain,
     explain=lambda ls, k: f"Static takes {_steps(ls, k)[0]} steps in groups of {k}, continuous {_steps(ls, k)[1]}.",
     worked=((([4, 4], 2), 1), (([3, 1, 2], 2), 5 / 3), (([9, 1, 1, 9, 1, 1], 3), 1.8), ((EIGHT, 4), 1),
-            (([5, 1, 4, 1], 1), 1)),
+            (([9, 1, 1] * 3, 3), 2.25), (([5, 1, 4, 1], 1), 1)),
     draw=_backlog,
     mistakes=(
         Mistake("inverted", lambda ls, k: 1 / _gain(ls, k), "Upside down: a gain is at least 1 here.",

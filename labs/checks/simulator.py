@@ -222,7 +222,8 @@ PAGE_PERCENTILE = Exercise(
     explain=lambda v, q: f"Sorted: {sorted(v)}; int({q} x {len(v)}) = {int(q * len(v))}, and the last index is "
                          f"{len(v) - 1}.",
     worked=((([3, 1, 2], 0.5), 2), (([3, 1, 2], 0), 1), (([3, 1, 2], 1), 3), (([1, 4, 1, 1], 0.5), 1), (([7], 0.99), 7),
-            (([10, 20, 30, 40], 0.9), 40), (([950, 12, 15, 20, 31, 44, 60, 800], 0.5), 44)), draw=_values,
+            (([10, 20, 30, 40], 0.9), 40), ((list(range(100)), 1), 99),
+            (([950, 12, 15, 20, 31, 44, 60, 800], 0.5), 44)), draw=_values,
     mistakes=(
         Mistake("past_the_end", lambda v, q: sorted(v)[int(q * len(v))],
                 "At q = 1 the index is n, one past the end: take the last value there.",
