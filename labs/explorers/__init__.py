@@ -3,7 +3,9 @@
 from labs.explorers.asking import prediction, progress_bar, quiz
 from labs.explorers.eight import eight_requests
 from labs.explorers.panel import Panel, View
+from labs.explorers.player import step_player
 from labs.explorers.sigma import sigma_sweep
 from labs.explorers.simulator import simulator
 
-__all__ = ["Panel", "View", "eight_requests", "prediction", "progress_bar", "quiz", "sigma_sweep", "simulator"]
+__all__ = ["Panel", "View", "eight_requests", "prediction", "progress_bar", "quiz", "sigma_sweep", "simulator",
+           "step_player"]

@@ -9,7 +9,8 @@ from labs.svg.curve import sweep_curve
 from labs.svg.marks import COLOURS, DRAIN, FAINT, HATCH, HELD, INK, OKABE_ITO, Picture, on
 from labs.svg.occupancy import MOST_BINS, binned_occupancy, occupancies
 from labs.svg.over_time import message
+from labs.svg.step import step
 from labs.svg.timeline import request_names, timelines
 
 __all__ = ["COLOURS", "DRAIN", "FAINT", "HATCH", "HELD", "INK", "MOST_BINS", "OKABE_ITO", "Picture",
-           "binned_occupancy", "message", "occupancies", "on", "request_names", "sweep_curve", "timelines"]
+           "binned_occupancy", "message", "occupancies", "on", "request_names", "step", "sweep_curve", "timelines"]

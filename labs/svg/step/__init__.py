@@ -1,0 +1,77 @@
+"""One step of the scheduler as a picture: who runs, who waits, the token budget, the block pool, the binding limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from labs.engine import StepRecord
+from labs.knobs import SchedulerConfig
+from labs.svg.marks import Picture, picture, text
+from labs.svg.step.bars import EDGE, LINE, budget_bar, column_names, row
+from labs.svg.step.over_steps import HEIGHT, Strip
+from labs.svg.step.pool import PoolGrid
+from labs.svg.step.replay import Replay, Row
+from labs.svg.step.words import alt, deed, headline, remark
+from labs.workload import Request
+
+__all__ = ["Replay", "Row", "StepPictures", "deed", "headline", "step"]
+MOST_RUNNING, MOST_WAITING = 8, 5  # rows
+TOP, POOL_LEFT, POOL_WIDTH, POOL_LEAST = 112.0, 580, 304, 150.0
+
+
+def step(record: StepRecord, records: Sequence[StepRecord], requests: Iterable[Request],
+         config: SchedulerConfig) -> Picture:
+    """`record`, one of the `records` of a run of `requests` under `config`, as a picture.
+
+    `records` must begin with the run's first step. Block owners are shown if it ran with `tables=True`.
+    Raises ValueError if `record` is not among them.
+    """
+    if not any(record is one or record.step == one.step for one in records):
+        raise ValueError(f"step {record.step} is not among the records")
+    return StepPictures(Replay(records, requests, config)).picture(record)
+
+
+class StepPictures:
+    """The pictures of one run: what all of them share is made once, so that each takes a millisecond or two."""
+
+    def __init__(self, replay: Replay) -> None:
+        self.replay = replay
+        self._running = max([1, *(len(replay.running_rows(r, MOST_RUNNING)) for r in replay.records)])
+        self._waiting = max([1, *(min(len(r.waiting), MOST_WAITING) for r in replay.records)])
+        self._queue_y = TOP + 6 + LINE * self._running + 30
+        body = max(self._queue_y + 6 + LINE * self._waiting - TOP, POOL_LEAST)
+        self._grid = PoolGrid(replay, POOL_LEFT, TOP + 12, POOL_WIDTH, body - 36)
+        self._body_end = TOP + body
+        self._strip = Strip(replay, self._body_end + 14)
+
+    def picture(self, record: StepRecord) -> Picture:
+        """One step."""
+        parts = [text(EDGE, 26, headline(record), 17, weight="bold", remark=remark(self.replay, record)),
+                 *budget_bar(self.replay, record, 38), *self._running_list(record), *self._queue(record),
+                 *self._pool(record), *self._strip.parts(record)]
+        return picture(parts, self._body_end + 14 + HEIGHT, alt(self.replay, record))
+
+    def _running_list(self, record: StepRecord) -> list[str]:
+        words = f"running: {len(record.running):,} of {self.replay.config.max_num_seqs:,}"
+        # The names of the columns stand above the bars, so the number goes where rows have their words.
+        parts = [text(EDGE, TOP, "running", 14, weight="bold"), *column_names(TOP),
+                 text(300, TOP, words.removeprefix("running: "), 14)]
+        for i, one in enumerate(self.replay.running_rows(record, MOST_RUNNING)):
+            parts += row(self.replay, record, one, TOP + 6 + LINE * i)
+        return parts
+
+    def _queue(self, record: StepRecord) -> list[str]:
+        y = self._queue_y
+        said = f"{len(record.waiting):,}, the next on top" if len(record.waiting) > 1 else f"{len(record.waiting):,}"
+        parts = [text(EDGE, y, "waiting", 14, weight="bold"), text(300, y, said, 14)]
+        for i, one in enumerate(self.replay.waiting_rows(record, MOST_WAITING)):
+            parts += row(self.replay, record, one, y + 6 + LINE * i)
+        return parts
+
+    def _pool(self, record: StepRecord) -> list[str]:
+        total = self.replay.config.num_gpu_blocks - 1
+        title = f"KV blocks: {self.replay.used(record):,} of {total:,} held, {record.free_blocks:,} free"
+        told = record.tables or not record.running
+        key = self._grid.key() if told else "whose they are: run(..., tables=True) tells"
+        return [text(POOL_LEFT, TOP, title, 14, weight="bold"), *self._grid.parts(record),
+                text(POOL_LEFT, self._grid.bottom + 16, key, 14)]
