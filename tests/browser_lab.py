@@ -85,8 +85,9 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @contextmanager
-def opened(browser: Browser, lab: Lab, notebook: str, width: int = 1300, height: int = 1200) -> Iterator[Session]:
-    """`notebook` open and run from top to bottom."""
+def opened(browser: Browser, lab: Lab, notebook: str, width: int = 1300, height: int = 1200,
+           run: bool = True) -> Iterator[Session]:
+    """`notebook` open and, if `run`, run from top to bottom."""
     page = browser.new_page(viewport={"width": width, "height": height})
     session = Session(page)
     page.on("pageerror", lambda error: session.problems.append(f"error in the page: {error}"))
@@ -97,7 +98,8 @@ def opened(browser: Browser, lab: Lab, notebook: str, width: int = 1300, height:
         page.wait_for_function("window.jupyterapp && window.jupyterapp.shell.currentWidget?.sessionContext?.isReady",
                                timeout=READY * 1000)
         session.problems.clear()
-        run_all(page)
+        if run:
+            run_all(page)
         yield session
     finally:
         page.close()

@@ -6,6 +6,7 @@ Needs only what the course needs, with ipywidgets 7.7 or later: `python tests/ru
 from __future__ import annotations
 
 import heapq
+import math
 import random
 import re
 import sys
@@ -18,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import ipywidgets as w
 
-from labs import explorers
+from labs import explorers, workload
 
 EXPLORERS = (explorers.eight_requests, explorers.simulator, explorers.sigma_sweep)
 
@@ -31,24 +32,40 @@ def lognormal(n: int, mu: float, sigma: float, seed: int) -> list[int]:
     return [max(1, int(generator.lognormvariate(mu, sigma))) for _ in range(n)]
 
 
-def static(lengths: list[int], slots: int) -> tuple[int, list[float]]:
-    """(steps, normalised latencies) of a backlog, group by group."""
-    now, latencies = 0, []
-    for first in range(0, len(lengths), slots):
-        group = lengths[first:first + slots]
-        now += max(group)
-        latencies += [now / length for length in group]
+def static(lengths: list[int], slots: int, arrivals: list[int] | None = None) -> tuple[int, list[float]]:
+    """(steps, normalised latencies), group by group of those that wait by then."""
+    arrivals, now, first, latencies = arrivals or [0] * len(lengths), 0, 0, []
+    while first < len(lengths):
+        now, last = max(now, arrivals[first]), first + 1
+        while last < min(first + slots, len(lengths)) and arrivals[last] <= now:
+            last += 1
+        now += max(lengths[first:last])
+        latencies += [(now - arrivals[i]) / lengths[i] for i in range(first, last)]
+        first = last
     return now, latencies
 
 
-def continuous(lengths: list[int], slots: int) -> tuple[int, list[float]]:
-    """(steps, normalised latencies) of a backlog, each request in the slot that is free first."""
+def continuous(lengths: list[int], slots: int, arrivals: list[int] | None = None) -> tuple[int, list[float]]:
+    """(steps, normalised latencies), each request in the slot that is free first."""
     free, latencies = [0] * slots, []
-    for length in lengths:
-        done = heapq.heappop(free) + length
-        latencies.append(done / length)
+    for length, arrival in zip(lengths, arrivals or [0] * len(lengths), strict=True):
+        done = max(heapq.heappop(free), arrival) + length
+        latencies.append((done - arrival) / length)
         heapq.heappush(free, done)
     return max(free), latencies
+
+
+def poisson(lengths: list[int], slots: int, load: float, seed: int) -> list[int]:
+    """Arrivals at a load, each in the step after it comes."""
+    rate = load * slots / (sum(lengths) / len(lengths))
+    return [math.ceil(arrival) for arrival in workload.poisson_arrivals(len(lengths), rate, seed)]
+
+
+def law(lengths: list[int], slots: int) -> float:
+    """E[length] / E[longest of `slots`]."""
+    n = len(lengths)
+    longest = sum(x * (((i + 1) / n) ** slots - (i / n) ** slots) for i, x in enumerate(sorted(lengths)))
+    return sum(lengths) / n / longest
 
 
 def p99(values: list[float]) -> float:
@@ -66,23 +83,35 @@ def expected_eight(settings: dict[str, Any]) -> list[str]:
 
 
 def expected_simulator(settings: dict[str, Any]) -> list[str]:
-    """The large numbers that the simulator must show for a backlog."""
+    """The large numbers that the simulator must show."""
     lengths = lognormal(settings["requests"], settings["mu"], settings["sigma"], settings["seed"])
-    slots = settings["slots"]
-    (before, slow), (after, fast) = static(lengths, slots), continuous(lengths, slots)
+    slots, arrivals = settings["slots"], _arrivals(lengths, settings)
+    (before, slow), (after, fast) = static(lengths, slots, arrivals), continuous(lengths, slots, arrivals)
+    over = [arrivals and settings["load"] >= limit for limit in (law(lengths, slots), 1)]
+    tails = ["overloaded" if o else f"{p99(v):,.1f}" for o, v in zip(over, (slow, fast), strict=True)]
     return [f"{before:,} → {after:,}",
             f"{_percent(lengths, slots, before)} → {_percent(lengths, slots, after)}",
-            f"{p99(slow):,.1f} → {p99(fast):,.1f}", f"{before / after:.1f}x"]
+            " → ".join(tails), _gain(before / after, p99(slow) / p99(fast), bool(arrivals), any(over))]
 
 
 def expected_sigma(settings: dict[str, Any]) -> list[str]:
-    """The large numbers that the sweep's panel must show for a backlog of lognormal lengths."""
+    """The large numbers that the sweep's panel must show for lognormal lengths."""
     lengths, slots = lognormal(500, 4.2, settings["sigma"], settings["seed"]), settings["slots"]
-    before, after = static(lengths, slots)[0], continuous(lengths, slots)[0]
-    ordered, n = sorted(lengths), len(lengths)
-    longest = sum(x * (((i + 1) / n) ** slots - (i / n) ** slots) for i, x in enumerate(ordered))
-    return [_percent(lengths, slots, before), _percent(lengths, slots, after),
-            f"{100 * sum(lengths) / n / longest:.1f} %", f"{before / after:.1f}x"]
+    arrivals, limit = _arrivals(lengths, settings), law(lengths, slots)
+    (before, slow), (after, fast) = static(lengths, slots, arrivals), continuous(lengths, slots, arrivals)
+    over = bool(arrivals) and settings["load"] >= min(limit, 1)
+    return [_percent(lengths, slots, before), _percent(lengths, slots, after), f"{100 * limit:.1f} %",
+            _gain(before / after, p99(slow) / p99(fast), bool(arrivals), over)]
+
+
+def _arrivals(lengths: list[int], settings: dict[str, Any]) -> list[int] | None:
+    if settings["arrivals"] == "backlog":
+        return None
+    return poisson(lengths, settings["slots"], settings["load"], settings["seed"])
+
+
+def _gain(steps: float, tail: float, with_arrivals: bool, overloaded: bool) -> str:
+    return "no steady state" if overloaded else f"{tail if with_arrivals else steps:.1f}x"
 
 
 EXPECTED: dict[str, Callable[[dict[str, Any]], list[str]]] = {
@@ -141,8 +170,7 @@ def every_stop(make: Callable[[], explorers.Panel]) -> Iterator[str]:
                 assert panel.error.startswith("choose a CSV"), f"{where}: {panel.error}"
                 continue
             assert not panel.error, f"{where}: {panel.error}"
-            backlog = panel.values.get("arrivals", "backlog") == "backlog"
-            if backlog and panel.values.get("workload", "lognormal") == "lognormal":
+            if panel.values.get("workload", "lognormal") == "lognormal":
                 apart = expected(panel.values)
                 assert shown(panel) == apart, f"{where}: {shown(panel)} is not {apart}"
             assert panel.children[3].value.count("<svg") == 1, f"{where}: not exactly one picture"
@@ -163,6 +191,7 @@ def with_arrivals(make: Callable[[], explorers.Panel]) -> Iterator[str]:
     for state in stops(panel.controls["load"]):
         panel.controls["load"].set_state(state)
         assert not panel.error, panel.error
+        assert shown(panel) == EXPECTED[make.__name__](panel.values), f"load {state}"
         said = panel.children[1].value + panel.children[2].value + panel.children[4].value
         assert ("overloaded" in said) == (state["value"] > 0.2), f"load {state}: {said}"
         yield f"{make.__name__}: load {state}"
