@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import islice
+from operator import eq
 
 import numpy as np
 
-from labs.scheduler import Scheduler, SchedulerConfig
+from labs import fast
+from labs.fast import Series, Trace
+from labs.scheduler import LIMITS, Scheduler, SchedulerConfig
 from labs.workload import Request
 
 
@@ -126,33 +130,54 @@ def fit_step_time(decode: Sequence[int], prefill: Sequence[int], seconds: Sequen
     return Fit(StepTime(*map(float, coefficients)), residual)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """All steps in order, and what became of each request, in the order in which they were given."""
+    """All steps in order, and what became of each request, in the order in which they were given.
 
-    records: list[StepRecord]
-    outcomes: dict[str, Outcome]
+    `series` has a step's numbers as arrays, whatever the size of the run. `records` has the steps in full: made when
+    asked for, and kept once asked for by number, so go through a long run with a `for`.
+    """
+
+    records: Sequence[StepRecord]
+    _outcomes: Callable[[], dict[str, Outcome]] = field(repr=False)
+    _series: Callable[[], Series] = field(repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Run) and self.outcomes == other.outcomes and self.records == other.records
+
+    __hash__ = None
+
+    @cached_property
+    def outcomes(self) -> dict[str, Outcome]:
+        """What became of each request, by its id."""
+        return self._outcomes()
+
+    @cached_property
+    def series(self) -> Series:
+        """The numbers of each step, as arrays."""
+        return self._series()
 
     @property
     def steps(self) -> int:
         """Steps run; a server without work takes none."""
-        return len(self.records)
+        return len(self.series.time)
 
     @property
     def preemptions(self) -> int:
         """Sequences that lost their blocks, each time counted."""
-        return sum(len(r.preempted) for r in self.records)
+        return int(self.series.preempted.sum())
 
     @property
     def seconds(self) -> float:
         """When the last step ended."""
-        return self.records[-1].time + self.records[-1].seconds if self.records else 0.0
+        return float(self.series.time[-1] + self.series.seconds[-1]) if self.steps else 0.0
 
 
 def step(scheduler: Scheduler, number: int = 0, time: float = 0.0, stopped: Collection[str] = (),
          step_time: StepTime | None = None, tables: bool = False) -> StepRecord:
     """Schedule, run one forward pass, retire, record. Who is in `stopped` draws a stop token if it makes one."""
-    before = {s.id: (s.computed, s.tokens, s.output) for s in scheduler.sequences}
+    # Nobody behind the first max_num_seqs can be scheduled in this step, however long the queue.
+    before = {s.id: (s.computed, s.tokens, s.output) for s in scheduler.sequences[:scheduler.config.max_num_seqs]}
     plan, pool = scheduler.schedule(), scheduler.pool
     decode, prefill = {}, {}
     for request_id, n in plan.num_scheduled_tokens.items():
@@ -171,22 +196,39 @@ def step(scheduler: Scheduler, number: int = 0, time: float = 0.0, stopped: Coll
 
 def run(requests: Iterable[Request], config: SchedulerConfig, step_time: StepTime | None = None,
         stops: Mapping[str, int] | None = None, aborts: Mapping[str, float] | None = None, tables: bool = False,
-        max_steps: int = 1_000_000) -> Run:
+        max_steps: int = 1_000_000, readable: bool = False) -> Run:
     """Run `requests` until all are done.
 
     `stops[id]` is the output token at which a request draws a stop token, unknown to the scheduler; `aborts[id]` is
-    when it is taken out from outside. Arrivals and aborts are in seconds with a `step_time`, in steps without.
-    Raises RuntimeError after `max_steps`.
+    when it is taken out from outside, on arrival if that is later. Arrivals and aborts are in seconds with a
+    `step_time`, in steps without. `labs.fast` finds the same steps by events; `readable`, or block `tables` in the
+    records, asks for one `step()` after the other. Raises RuntimeError after `max_steps`.
     """
-    world = _World(Scheduler(config), sorted(requests, key=lambda r: r.arrival), stops or {},
-                   sorted((when, request_id) for request_id, when in (aborts or {}).items()))
+    requests = list(requests)
+    arrival = {r.request_id: r.arrival for r in requests}
+    if len(arrival) < len(requests):
+        raise ValueError("two requests have the same request_id: give each one its own")
+    coming, stops = sorted(requests, key=lambda r: r.arrival), stops or {}
+    going = sorted((max(when, arrival[name]), name) for name, when in (aborts or {}).items() if name in arrival)
+    if tables or readable or not isinstance(step_time, StepTime | None):
+        return _run_step_by_step(coming, config, step_time, stops, going, tables, max_steps, list(arrival))
+    trace = fast.trace(coming, config, step_time, stops, going, max_steps)
+    return Run(_Replay(trace), partial(_outcomes, trace, list(arrival)), partial(getattr, trace, "series"))
+
+
+def _run_step_by_step(coming: list[Request], config: SchedulerConfig, step_time: StepTime | None,
+                      stops: Mapping[str, int], going: list[tuple[float, str]], tables: bool, max_steps: int,
+                      order: list[str]) -> Run:
+    """The loop as one reads it."""
+    world = _World(Scheduler(config), coming, stops, going)
     records: list[StepRecord] = []
     time = 0.0
     while True:
         world.happen(time)
         if not world.scheduler.sequences:
             if not world.coming:
-                return Run(records, world.outcomes)
+                outcomes = {i: world.fates[i].outcome() for i in order}
+                return Run(records, partial(dict, outcomes), partial(_series, records))
             time = world.coming[0].arrival if step_time else float(math.ceil(world.coming[0].arrival))
             continue
         if len(records) == max_steps:
@@ -197,16 +239,31 @@ def run(requests: Iterable[Request], config: SchedulerConfig, step_time: StepTim
         world.note(record, time)
 
 
+@dataclass
+class _Fate:
+    """An `Outcome` in the making."""
+
+    request: Request
+    reason: str = ""
+    output_tokens: int = 0
+    scheduled: float = math.nan
+    first_token: float = math.nan
+    finish: float = math.nan
+    preemptions: int = 0
+
+    def outcome(self) -> Outcome:
+        """What it came to."""
+        return Outcome(**vars(self))
+
+
 class _World:
-    """What the scheduler doesn't know: who comes, who goes, who will draw a stop token, and what became of each."""
+    """What the scheduler doesn't know: who comes, who goes, who will draw a stop token, and what becomes of each."""
 
     def __init__(self, scheduler: Scheduler, coming: list[Request], stops: Mapping[str, int],
-                 aborts: list[tuple[float, str]]) -> None:
+                 going: list[tuple[float, str]]) -> None:
         self.scheduler, self.stops = scheduler, stops
-        self.coming, self.aborts = deque(coming), deque(aborts)
-        self.outcomes = {r.request_id: Outcome(r, "") for r in coming}
-        if len(self.outcomes) < len(coming):
-            raise ValueError("two requests have the same request_id: give each one its own")
+        self.coming, self.going = deque(coming), deque(going)
+        self.fates = {r.request_id: _Fate(r) for r in coming}
 
     def happen(self, time: float) -> None:
         """Let in those who have arrived by `time`, then take out those whose abort is due."""
@@ -215,30 +272,92 @@ class _World:
             try:
                 self.scheduler.add(request)
             except ValueError as error:
-                self.outcomes[request.request_id] = Outcome(request, f"refused: {error}")
-        while self.aborts and self.aborts[0][0] <= time:
-            _, request_id = self.aborts.popleft()
-            if request_id in self.outcomes and not self.outcomes[request_id].reason:
-                self.scheduler.abort(request_id)
-                self._change(request_id, reason="abort", finish=time)
+                self.fates[request.request_id].reason = f"refused: {error}"
+        while self.going and self.going[0][0] <= time:
+            fate = self.fates[self.going.popleft()[1]]
+            if not fate.reason:
+                self.scheduler.abort(fate.request.request_id)
+                fate.reason, fate.finish = "abort", time
 
     def stopping(self) -> set[str]:
         """Those whose next token will be a stop token."""
-        return {s.id for s in self.scheduler.sequences if self.stops.get(s.id) == s.output + 1}
+        ahead = self.scheduler.sequences[:self.scheduler.config.max_num_seqs] if self.stops else ()
+        return {s.id for s in ahead if self.stops.get(s.id) == s.output + 1}
 
     def note(self, record: StepRecord, end: float) -> None:
-        """Bring the outcomes up to the end of a step."""
+        """Bring the fates up to the end of a step."""
         for request_id in (*record.prefill, *record.decode):
-            if math.isnan(self.outcomes[request_id].scheduled):
-                self._change(request_id, scheduled=record.time)
+            if math.isnan(self.fates[request_id].scheduled):
+                self.fates[request_id].scheduled = record.time
         for request_id in record.preempted:
-            self._change(request_id, preemptions=self.outcomes[request_id].preemptions + 1)
+            self.fates[request_id].preemptions += 1
         for request_id in record.made:
-            made = self.outcomes[request_id].output_tokens + 1
-            self._change(request_id, output_tokens=made, **({"first_token": end} if made == 1 else {}))
+            fate = self.fates[request_id]
+            fate.output_tokens += 1
+            if fate.output_tokens == 1:
+                fate.first_token = end
         for request_id in record.finished:
-            stopped = self.stops.get(request_id) == self.outcomes[request_id].output_tokens
-            self._change(request_id, reason="stop" if stopped else "length", finish=end)
+            fate = self.fates[request_id]
+            fate.reason, fate.finish = "stop" if self.stops.get(request_id) == fate.output_tokens else "length", end
 
-    def _change(self, request_id: str, **news: Any) -> None:
-        self.outcomes[request_id] = replace(self.outcomes[request_id], **news)
+
+def _series(records: Sequence[StepRecord]) -> Series:
+    """The numbers of `records`."""
+    def column(number: Callable[[StepRecord], float], kind: type) -> np.ndarray:
+        return np.array([number(r) for r in records], dtype=kind)
+
+    return Series(column(lambda r: r.time, float), column(lambda r: r.seconds, float),
+                  column(lambda r: r.prefill_tokens, int), column(lambda r: r.decode_tokens, int),
+                  column(lambda r: len(r.running), int), column(lambda r: len(r.waiting), int),
+                  column(lambda r: len(r.preempted), int), column(lambda r: r.lost, int),
+                  column(lambda r: r.free_blocks, int), column(lambda r: r.kv_usage, float),
+                  column(lambda r: LIMITS.index(r.binding_limit), int))
+
+
+def _outcomes(trace: Trace, order: list[str]) -> dict[str, Outcome]:
+    """What became of each request of `trace`, in the given order of ids."""
+    start, end = trace.series.time.tolist(), (trace.series.time + trace.series.seconds).tolist()
+    start.append(math.nan)
+    end.append(math.nan)  # where -1 finds it: the time of a step that never came
+    outcomes = {}
+    for i, request in enumerate(trace.requests):
+        if i in trace.refused:
+            outcomes[request.request_id] = Outcome(request, f"refused: {trace.refused[i]}")
+            continue
+        reason, finish = "stop" if i in trace.stopped else "length", end[trace.ended[i]]
+        if i in trace.aborted:
+            reason, finish = "abort", trace.aborted[i][1]
+        outcomes[request.request_id] = Outcome(request, reason, trace.output[i], start[trace.scheduled[i]],
+                                               end[trace.first_token[i]], finish, trace.preemptions[i])
+    return {i: outcomes[i] for i in order}
+
+
+class _Replay(Sequence):
+    """The records of a trace, made when asked for: anew for each `for`, kept once asked for by number."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._kept: list[StepRecord] = []
+
+    def __len__(self) -> int:
+        return len(self._trace.series.time)
+
+    def __iter__(self) -> Iterator[StepRecord]:
+        s = self._trace.series
+        columns = (c.tolist() for c in (s.time, s.lost, s.free_blocks, s.kv_usage, s.binding_limit, s.seconds))
+        for number, (who, time, lost, free, usage, limit, seconds) in enumerate(
+                zip(fast.replay(self._trace), *columns, strict=True)):
+            yield StepRecord(number, time, who.prefill, who.decode, who.running, who.waiting, who.preempted, lost,
+                             who.made, who.finished, free, usage, limit, seconds)
+
+    def __getitem__(self, number: int | slice) -> StepRecord | list[StepRecord]:
+        asked = range(len(self))[number]
+        upto = asked + 1 if isinstance(asked, int) else max(asked, default=-1) + 1
+        if upto > len(self._kept):
+            self._kept = list(islice(self, max(upto, 2 * len(self._kept))))  # doubled, so that a scrub stays cheap
+        return self._kept[asked] if isinstance(asked, int) else [self._kept[i] for i in asked]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None
