@@ -16,7 +16,8 @@ from labs.workload import Request
 
 __all__ = ["Replay", "Row", "StepPictures", "deed", "headline", "step"]
 MOST_RUNNING, MOST_WAITING = 8, 5  # rows
-TOP, POOL_LEFT, POOL_WIDTH, POOL_LEAST = 112.0, 580, 304, 150.0
+TOP, POOL_LEFT, POOL_WIDTH = 112.0, 594, 290
+LEAST, LEAST_LARGE, LARGE = 150.0, 250.0, 150  # pixels for the pool, if it has many blocks, and how many those are
 
 
 def step(record: StepRecord, records: Sequence[StepRecord], requests: Iterable[Request],
@@ -39,7 +40,8 @@ class StepPictures:
         self._running = max([1, *(len(replay.running_rows(r, MOST_RUNNING)) for r in replay.records)])
         self._waiting = max([1, *(min(len(r.waiting), MOST_WAITING) for r in replay.records)])
         self._queue_y = TOP + 6 + LINE * self._running + 30
-        body = max(self._queue_y + 6 + LINE * self._waiting - TOP, POOL_LEAST)
+        least = LEAST_LARGE if replay.config.num_gpu_blocks > LARGE else LEAST
+        body = max(self._queue_y + 6 + LINE * self._waiting - TOP, least)
         self._grid = PoolGrid(replay, POOL_LEFT, TOP + 12, POOL_WIDTH, body - 36)
         self._body_end = TOP + body
         self._strip = Strip(replay, self._body_end + 14)
@@ -52,18 +54,16 @@ class StepPictures:
         return picture(parts, self._body_end + 14 + HEIGHT, alt(self.replay, record))
 
     def _running_list(self, record: StepRecord) -> list[str]:
-        words = f"running: {len(record.running):,} of {self.replay.config.max_num_seqs:,}"
-        # The names of the columns stand above the bars, so the number goes where rows have their words.
-        parts = [text(EDGE, TOP, "running", 14, weight="bold"), *column_names(TOP),
-                 text(300, TOP, words.removeprefix("running: "), 14)]
+        beside = f"{len(record.running):,} of {self.replay.config.max_num_seqs:,}"
+        parts = [text(EDGE, TOP, "running", 14, weight="bold", remark=beside), *column_names(TOP)]
         for i, one in enumerate(self.replay.running_rows(record, MOST_RUNNING)):
             parts += row(self.replay, record, one, TOP + 6 + LINE * i)
         return parts
 
     def _queue(self, record: StepRecord) -> list[str]:
-        y = self._queue_y
-        said = f"{len(record.waiting):,}, the next on top" if len(record.waiting) > 1 else f"{len(record.waiting):,}"
-        parts = [text(EDGE, y, "waiting", 14, weight="bold"), text(300, y, said, 14)]
+        y, many = self._queue_y, len(record.waiting)
+        beside = f"{many:,}, head first" if many > 1 else f"{many:,}"
+        parts = [text(EDGE, y, "waiting", 14, weight="bold", remark=beside)]
         for i, one in enumerate(self.replay.waiting_rows(record, MOST_WAITING)):
             parts += row(self.replay, record, one, y + 6 + LINE * i)
         return parts

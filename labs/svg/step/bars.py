@@ -11,8 +11,8 @@ from labs.svg.step.words import deed, short
 
 EDGE = 16  # pixels at both sides
 LINE = 22  # from one row to the next
-BAR, NAME, PROMPT, OUTPUT, WORDS = 14, EDGE, 92, 196, 300  # a bar's height; where the columns begin
-WIDE = 98  # of each half of a bar
+BAR, NAME, PROMPT, OUTPUT, WORDS = 14, EDGE + 20, 178, 262, 348  # a bar's height; where the columns begin
+WIDE = 78  # of each half of a bar
 
 
 def shades(colour: str) -> tuple[str, str]:
@@ -27,11 +27,11 @@ def budget_bar(replay: Replay, record: StepRecord, y: float) -> list[str]:
     budget, wide = replay.config.max_num_batched_tokens, WIDTH - 2 * EDGE
     per_token, x, parts = wide / budget, float(EDGE), []
     for deed_, tokens in (("decode", record.decode), ("prefill", record.prefill)):
-        for name, colour, n, many in _pieces(replay, tokens, per_token):
-            fill = shades(colour)[deed_ == "decode"]
+        for ids, n in _pieces(replay, tokens, per_token):
+            fill = shades(replay.colours[ids[0]])[deed_ == "decode"]
             edge = ' stroke="#FFFFFF" stroke-width="0.8"' if n * per_token > 4 else ""
             parts.append(box(x, y + 24, n * per_token, 26, fill, edge))
-            parts += _piece_label(x, y + 42, n * per_token, f"{many} × {name}" if many > 1 else name, n, fill)
+            parts += _piece_label(x, y + 42, n * per_token, ids, n, fill)
             x += n * per_token
     parts.append(box(EDGE, y + 24, wide, 26, "none", f' stroke="{INK}"'))
     return [*_budget_words(record, budget, y + 14), *parts]
@@ -39,13 +39,16 @@ def budget_bar(replay: Replay, record: StepRecord, y: float) -> list[str]:
 
 def row(replay: Replay, record: StepRecord, row: Row, y: float) -> list[str]:
     """A sequence: its name, how far its prompt and its output are, and what it did."""
-    words = text(WORDS, y + 15, deed(replay, record, row), 14, weight="bold" if row.finished else "normal")
-    if row.finished and len(row.ids) == 1:
-        words = text(WORDS, y + 15, deed(replay, record, row), 14, weight="bold", remark="finished")
+    ended = row.finished and len(row.ids) == 1
+    words = text(WORDS, y + 15, short(deed(replay, record, row), 38), 14, weight="bold" if ended else "normal")
+    swatch = box(EDGE, y + 5, 12, 12, _colour(replay, row))
     if len(row.ids) > 1:
-        return [text(NAME, y + 15, f"{len(row.ids):,} ×", 14, weight="bold"), *_shared_bar(replay, row, y + 4), words]
-    name = text(NAME, y + 15, short(row.ids[0]), 14, weight="bold")
-    return [name, *_own_bar(replay, row, y + 4), words]
+        return [swatch, text(NAME, y + 15, f"{len(row.ids):,} ×", 14, weight="bold"), *_shared_bar(replay, row, y + 4),
+                words]
+    priority = replay.requests[row.ids[0]].priority if replay.config.policy == "priority" else 0
+    said = f"priority {priority}" if priority else ""
+    return [swatch, text(NAME, y + 15, short(row.ids[0], 6 if said else 16), 14, weight="bold", remark=said),
+            *_own_bar(replay, row, y + 4), words]
 
 
 def column_names(y: float) -> list[str]:
@@ -53,21 +56,21 @@ def column_names(y: float) -> list[str]:
     return [text(PROMPT, y, "prompt", 14), text(OUTPUT, y, "output", 14)]
 
 
-def _pieces(replay: Replay, tokens: dict[str, int], per_token: float) -> list[tuple[str, str, int, int]]:
-    """(name, colour, tokens, how many) from left to right; neighbours too thin to be told apart are one piece."""
-    pieces = []
-    thin = {i: n * per_token < 2 or replay.colours[i] == CROWD_COLOUR for i, n in tokens.items()}
-    for (colour, merge), ids in groupby(tokens, key=lambda i: (replay.colours[i], thin[i] or i)):
-        ids = list(ids)
-        name = "" if merge is True and len(ids) > 1 else ids[0]
-        pieces.append((name, colour, sum(tokens[i] for i in ids), len(ids)))
-    return pieces
+def _pieces(replay: Replay, tokens: dict[str, int], per_token: float) -> list[tuple[list[str], int]]:
+    """(ids, tokens) from left to right; neighbours of one colour that are too thin to be told apart are one piece."""
+    def apart(request_id: str) -> tuple[str, str]:
+        colour = replay.colours[request_id]
+        thin = tokens[request_id] * per_token < 2 or colour == CROWD_COLOUR
+        return colour, "" if thin else request_id
+
+    groups = [list(ids) for _, ids in groupby(tokens, key=apart)]
+    return [(ids, sum(tokens[i] for i in ids)) for ids in groups]
 
 
-def _piece_label(x: float, base: float, width: float, name: str, n: int, fill: str) -> list[str]:
-    """A name and its tokens where they fit, or one of them."""
-    name = short(name.removesuffix(" × "), 12)
-    for words in (f"{name} {n:,}", name):
+def _piece_label(x: float, base: float, width: float, ids: list[str], n: int, fill: str) -> list[str]:
+    """Who, and how many tokens, where that fits; or one of both."""
+    name, many = short(ids[0], 12), len(ids) > 1
+    for words in (f"{len(ids):,} sequences: {n:,}", f"{n:,}") if many else (f"{name} {n:,}", name):
         if width > 8.6 * len(words) + 6:
             return [text(x + width / 2, base, words, 14, "middle", on(fill), "bold")]
     return []
@@ -83,6 +86,12 @@ def _budget_words(record: StepRecord, budget: int, y: float) -> list[str]:
         parts += [box(x, y - 12, 22, 14, fill, f' stroke="{INK}" stroke-width="0.6"'), text(x + 29, y, words, 14)]
         x += 175
     return parts
+
+
+def _colour(replay: Replay, row: Row) -> str:
+    """The colour of a row's requests, or of a crowd if they have several."""
+    found = {replay.colours[i] for i in row.ids}
+    return found.pop() if len(found) == 1 else CROWD_COLOUR
 
 
 def _own_bar(replay: Replay, row: Row, y: float) -> list[str]:
@@ -125,8 +134,7 @@ def _output_bar(row: Row, prompt: int, output: int, have: int, y: float, light: 
 
 def _shared_bar(replay: Replay, row: Row, y: float) -> list[str]:
     """One bar for many: no share of anything, only who and what."""
-    found = {replay.colours[i] for i in row.ids}
-    dark, light = shades(found.pop() if len(found) == 1 else CROWD_COLOUR)
+    dark, light = shades(_colour(replay, row))
     fill = {"decode": light, "prefill": dark, "recompute": dark}.get(row.kind, "#FFFFFF")
     return [box(PROMPT, y, OUTPUT + WIDE - PROMPT, BAR, fill, f' stroke="{FAINT}"')]
 

@@ -51,7 +51,7 @@ class Strip:
         for tick in ticks(max(self.steps - 1, 1)):
             x = self._x(tick + 0.5)
             parts += [path(f"M{x:.1f} {y:g}v5"), text(x, y + 20, f"{tick + self.first:,}", 14, "middle")]
-        return [*parts, text(WIDTH - 16, y + 20, "step →", 14, "end")]
+        return [*parts, text(START - 8, y + 20, "step", 14, "end")]
 
 
 def _steps(values: Sequence[float], y: float, height: float, most: float) -> list[tuple[float, float]]:

@@ -48,9 +48,8 @@ class PoolGrid:
     def key(self) -> str:
         """What a square stands for."""
         if self.per_cell > 1:
-            return f"a square is {self.per_cell} blocks, in the colour of the first one held"
-        outlined = "; outlined: new in this step" if self.pitch >= OUTLINED else ""
-        return f"crossed: the null block{outlined}"
+            return f"a square: {self.per_cell:,} blocks, by the first one held"
+        return "crossed: null block" + ("; outlined: new" if self.pitch >= OUTLINED else "")
 
     def _corner(self, cell: int) -> tuple[float, float]:
         row, column = divmod(cell, self.columns)

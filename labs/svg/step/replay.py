@@ -22,7 +22,7 @@ class Row:
 
     `kind` is one of `KINDS`, "preempted" or "waiting". `computed` and `made` (output tokens) are those before the step;
     `tokens` were computed in it, `new` output tokens made; `to_go` are left to compute until the next one can be made;
-    `finished` counts who ended.
+    `finished` counts who ended. `blocks` are those held after scheduling.
     """
 
     ids: tuple[str, ...]
@@ -73,23 +73,25 @@ class Replay:
                    int(request_id in record.finished), blocks_for(have, self.config.block_size))
 
     def running_rows(self, record: StepRecord, most: int) -> list[Row]:
-        """A row for each running sequence, in list order; those that do the same share one if there are too many."""
-        if len(record.running) <= most:
-            return [self.row(record, i) for i in record.running]
-        crowd = Counter(self.colours.values())[CROWD_COLOUR] and CROWD_COLOUR
-        apart = [i for i in record.running if self.colours[i] != crowd]
-        apart = set(sorted(apart, key=lambda i: i not in record.prefill)[:most - 3])
+        """A row for each running sequence, in list order; a crowd, and whoever is too many, share one for each deed."""
+        apart = self._apart(record, most)
         together: dict[str, list[Row]] = {}
         rows: list[Row | str] = []
-        for request_id in record.running:
-            row = self.row(record, request_id)
-            if request_id in apart:
+        for row in (self.row(record, i) for i in record.running):
+            if row.ids[0] in apart:
                 rows.append(row)
                 continue
             if row.kind not in together:
                 rows.append(row.kind)
             together.setdefault(row.kind, []).append(row)
         return [_together(together[row]) if isinstance(row, str) else row for row in rows]
+
+    def _apart(self, record: StepRecord, most: int) -> set[str]:
+        """Who gets a row of its own: all but a crowd if there is room, else those that prefill before the others."""
+        apart = [i for i in record.running if self.colours[i] != CROWD_COLOUR]
+        if len(apart) + (len(KINDS) if len(apart) < len(record.running) else 0) <= most:
+            return set(apart)
+        return set(sorted(apart, key=lambda i: i not in record.prefill)[:most - len(KINDS)])
 
     def waiting_rows(self, record: StepRecord, most: int) -> list[Row]:
         """A row for each waiting sequence from the head on; the last stands for all further ones."""
@@ -145,6 +147,9 @@ def _before(records: Sequence[StepRecord]) -> Iterable[dict[str, tuple[int, int]
 
 def _together(rows: Sequence[Row], kind: str = "") -> Row:
     """Several sequences in one row."""
+    if len(rows) == 1:
+        return rows[0]
+
     def total(name: str) -> int:
         return sum(getattr(row, name) for row in rows)
 

@@ -12,6 +12,7 @@ LIMITS = {
     "KV blocks": "KV blocks bind",
     "full-prompt gate": "the full-prompt gate binds",
 }
+MEMORY = ("KV blocks", "full-prompt gate")
 
 
 def headline(record: StepRecord) -> str:
@@ -25,14 +26,11 @@ def remark(replay: Replay, record: StepRecord) -> str:
     """What else matters most in this step."""
     if record.preempted:
         return f"{names(record.preempted)} preempted: {record.lost:,} computed tokens lost"
-    if record.binding_limit in ("KV blocks", "full-prompt gate") and record.waiting:
-        head = record.waiting[0]
-        return (f"{short(head)}, at the head, needs {_count(replay.needs(record, head), 'block')}; "
-                f"{record.free_blocks:,} {'is' if record.free_blocks == 1 else 'are'} free")
     if record.binding_limit == "token budget" and (cut := _cut(replay, record)):
         return f"{short(cut.ids[0])} has {_count(cut.to_go, 'token')} to go"
-    if _at_once(replay, record):
-        return f"{short(record.waiting[0])}, at the head, {_at_once(replay, record)}"
+    if record.waiting:
+        head = replay.row(record, record.waiting[0])
+        return f"{short(head.ids[0])}, at the head, {_why_not(replay, record, head)}"
     return f"{names(record.finished)} finish{'es' * (len(record.finished) == 1)}" if record.finished else ""
 
 
@@ -40,14 +38,15 @@ def deed(replay: Replay, record: StepRecord, row: Row) -> str:
     """What a row did in the step, or what it waits for."""
     if len(row.ids) > 1:
         return _together(row)
-    request = replay.requests[row.ids[0]]
+    token = f"token {row.made + 1:,} of {replay.requests[row.ids[0]].output_tokens:,}"
+    if row.finished:
+        return f"{token}: finished"
     if row.kind in ("prefill", "recompute"):
-        done = f"{row.to_go:,} to go" if row.to_go else f"token {row.made + 1:,} of {request.output_tokens:,}"
-        return f"{row.kind} {row.tokens:,}: {'last' if row.finished else done}"
+        return f"{row.kind} {row.tokens:,}: " + (token if row.new else f"{row.to_go:,} to go")
     if row.kind == "decode":
-        return f"decode: token {row.made + 1:,} of {request.output_tokens:,}"
+        return f"decode: {token}"
     if row.kind == "preempted":
-        return f"preempted: {row.computed:,} tokens lost"
+        return f"preempted: {_count(row.computed, 'token')} lost"
     if row.kind == "no tokens":
         return "no tokens in this step"
     return _need(replay, record, row)
@@ -93,23 +92,23 @@ def _together(row: Row) -> str:
 
 def _need(replay: Replay, record: StepRecord, row: Row) -> str:
     """What a waiting sequence needs; behind a head that does not fit, whether it would."""
-    request_id, need = row.ids[0], replay.needs(record, row.ids[0])
-    if record.binding_limit in ("KV blocks", "full-prompt gate") and not record.preempted:
-        if request_id != record.waiting[0]:
-            return f"needs {_count(need, 'block')}: " + ("would fit" if need <= record.free_blocks else "would not fit")
-        return f"needs {_count(need, 'block')}, {record.free_blocks:,} free"
-    if request_id == record.waiting[0] and (said := _at_once(replay, record)):
-        return said
+    if row.ids[0] == record.waiting[0] and not record.preempted:
+        return _why_not(replay, record, row)
+    need = replay.needs(record, row.ids[0])
+    if record.binding_limit in MEMORY and not record.preempted:
+        return f"needs {_count(need, 'block')}: " + ("would fit" if need <= record.free_blocks else "would not fit")
     return f"needs {_count(row.to_go, 'token')}{' again' if row.made else ''}, {_count(need, 'block')}"
 
 
-def _at_once(replay: Replay, record: StepRecord) -> str:
-    """With chunked prefill off, what the head needs of this step's budget, and what was left of it."""
+def _why_not(replay: Replay, record: StepRecord, head: Row) -> str:
+    """What keeps the head of the queue waiting: what it needs and what there is."""
     config = replay.config
+    if record.binding_limit in MEMORY:
+        return f"needs {_count(replay.needs(record, head.ids[0]), 'block')}, {record.free_blocks:,} free"
+    if record.binding_limit == "sequence cap":
+        return f"needs a place: all {config.max_num_active_seqs or config.max_num_seqs:,} are taken"
     left = config.max_num_batched_tokens - record.prefill_tokens - record.decode_tokens
-    if config.enable_chunked_prefill or record.binding_limit != "token budget" or not record.waiting or not left:
-        return ""
-    return f"needs {_count(replay.row(record, record.waiting[0]).to_go, 'token')} at once, {left:,} left"
+    return f"needs {_count(head.to_go, 'token')}{' at once' if left else ''}, {left:,} left"
 
 
 def _cut(replay: Replay, record: StepRecord) -> Row | None:
