@@ -38,6 +38,9 @@ class SchedulerConfig:
             raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {self.policy!r}")
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
             raise ValueError("with enable_chunked_prefill off, max_num_batched_tokens must be at least max_model_len")
+        if self.long_prefill_token_threshold > self.max_model_len:
+            raise ValueError("long_prefill_token_threshold must be at most max_model_len, "
+                             f"got {self.long_prefill_token_threshold}")
         if self.max_num_active_seqs is not None and not 1 <= self.max_num_active_seqs <= self.max_num_seqs:
             raise ValueError(f"max_num_active_seqs must lie from 1 to max_num_seqs, got {self.max_num_active_seqs}")
         if not 0 <= self.watermark < 1:

@@ -1,0 +1,1 @@
+"""Drives vLLM's own Scheduler beside labs.scheduler and compares every step; see tests/conformance_report.md."""
