@@ -25,14 +25,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labs import metrics, slots, workload
-from labs.checks import EXERCISES, check, for_notebook
+from labs import checks, metrics, slots, workload
+from labs.checks import check, for_notebook
 from labs.checks.answers import copied, failed, read, same, show
 from labs.checks.guard import outcome, time_limit
 from labs.checks.marking import ANYWHERE, NOT_ATTEMPTED, NOT_YET, PASSED, SLIPS, recognise
 from labs.progress import Progress
 
 ROOT = Path(__file__).resolve().parent.parent
+# Notebook 04's hold texts and lists of lists: test_checks_step_loop.py has the same tests for those.
+EXERCISES = {name: exercise for name, exercise in checks.EXERCISES.items() if exercise.notebook != "04"}
 
 
 # ---------------------------------------------------------------- right answers, written differently
@@ -813,7 +815,7 @@ def test_messages_are_the_same_in_another_process():
     runs = {subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,
                            env={"PYTHONHASHSEED": seed, "PATH": ""}).stdout for seed in ("0", "1")}
     assert len(runs) == 1
-    assert len(runs.pop().splitlines()) == len(EXERCISES)
+    assert len(runs.pop().splitlines()) == len(checks.EXERCISES)
 
 
 def test_an_unknown_exercise_is_the_callers_error():

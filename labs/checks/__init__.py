@@ -4,14 +4,14 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from labs.checks import eight_requests, sigma_sweep, simulator
+from labs.checks import eight_requests, sigma_sweep, simulator, step_loop
 from labs.checks.marking import NOT_ATTEMPTED, NOT_YET, PASSED, Exercise, Mistake, Result, mark, report
 from labs.progress import Progress
 
 __all__ = ["EXERCISES", "NOT_ATTEMPTED", "NOT_YET", "PASSED", "Exercise", "Mistake", "Result", "check", "for_notebook"]
 
 EXERCISES: dict[str, Exercise] = {exercise.id: exercise for exercise in (
-    *eight_requests.EXERCISES, *simulator.EXERCISES, *sigma_sweep.EXERCISES)}
+    *eight_requests.EXERCISES, *simulator.EXERCISES, *sigma_sweep.EXERCISES, *step_loop.EXERCISES)}
 
 
 def check(exercise_id: str, answer: Any, attempt: int = 1, progress: Progress | None = None,
@@ -25,7 +25,8 @@ def check(exercise_id: str, answer: Any, attempt: int = 1, progress: Progress | 
     if exercise is None:
         near = get_close_matches(str(exercise_id), EXERCISES, 1)
         raise ValueError(f"there is no exercise {exercise_id!r}" + (f": did you mean {near[0]!r}?" if near else ""))
-    finding = mark(exercise, answer, limit_s)
+    marks_itself = isinstance(exercise, step_loop.Structured)
+    finding = exercise.mark(answer, limit_s) if marks_itself else mark(exercise, answer, limit_s)
     if progress is not None and finding.status != NOT_ATTEMPTED:
         attempt = progress.record_attempt(exercise.id, finding.mistake.key if finding.mistake else "")
         if finding.status == PASSED:
