@@ -363,6 +363,79 @@ QUESTIONS: tuple[Question, ...] = (
             Choice("The position", "one may be at token 12 and another at 803."),
             Choice("The attention scores", "each attends over its own cache."))),
 
+    Question(
+        "page_order", "04",
+        recall="The page lists a step as schedule, execute, retire, admit, preempt. In which order does vLLM V1 do "
+               "these, and what follows from it?",
+        answer="Schedule holds three of them: it goes through the running requests, preempting where blocks are short, "
+               "and then admits. After it comes the forward pass, and after that retiring. So a step's batch is fixed "
+               "before its forward pass, and the slot and the blocks of a request that finishes are given away by the "
+               "next schedule.",
+        ask="Steps count from 0. All slots are taken, one request waits, and a running one makes its last token in "
+            "step 7. In which step does the waiting one run first?",
+        value=8, because="step 7's batch was fixed before its forward pass; the next schedule finds the slot free.",
+        slips=((7, "in step 7 the slot is still held: whoever finishes leaves after the forward pass."),
+               (9, "no step is lost: the slot and the blocks are free before the very next schedule."))),
+    Question(
+        "preempted", "04",
+        recall="KV blocks run out. Who is preempted, what does it lose, and what does it keep?",
+        answer="Under fcfs the last of the running requests; under priority the least urgent, and of equals the one "
+               "that arrived last. It loses all its blocks, and so the keys and values of every token that it had "
+               "computed. It keeps its output: what was streamed is not made again. Under fcfs it waits at the head "
+               "of the queue, under priority where its urgency puts it. When it resumes, prompt and output are "
+               "computed again as one prefill. Nothing is swapped to CPU memory.",
+        ask="A request with a prompt of 300 tokens has made 41 when it is preempted. How many tokens does it compute "
+            "before it makes the next one?",
+        value=341, unit="tokens", because="its prompt and its 41 output tokens are one prefill now.",
+        slips=((300, "its output is kept as tokens, but their keys and values are gone as well."),
+               (41, "the keys and values of its prompt are gone as well."),
+               (340, "that is what was thrown away: its newest token had not been computed yet, and must be, too."),
+               (1, "that would do if its blocks had been kept: preemption frees all of them."))),
+    Question(
+        "chunks", "04",
+        recall="180 sequences decode, and two prompts of 2,000 tokens arrive. What do the next steps look like, at a "
+               "max_num_batched_tokens of 2,048 and of 8,192?",
+        answer="Those who decode come first, with a token each, and leave 1,868 for prefill: a chunk of the first "
+               "prompt. The next step takes its last 132 tokens, so that it has its first output token, and 1,736 of "
+               "the second prompt. In the third step 181 decode, and the last 264 prompt tokens are computed. With "
+               "8,192 all is done in one step, a long one, which everybody who decodes waits for.",
+        ask="With 1,024 instead, in which step, counted from the first that computes a prompt, has the second request "
+            "its first token?",
+        value=5, because="a step has room for 844 prompt tokens, and for one fewer once the first request decodes.",
+        slips=((3, "that is so at 2,048."),
+               (4, "that spends the whole budget on prompts: those who decode take theirs first."),
+               (6, "what the first prompt leaves over in its last step goes to the second at once."))),
+    Question(
+        "not_memory", "04",
+        recall="running stays below max_num_seqs while requests wait. Which reasons may that have, and what tells them "
+               "apart?",
+        answer="Memory is one: the head's whole prompt needs more blocks than are free, and nobody behind it is tried; "
+               "or a step had to preempt, and then admits nobody. Another is the token budget, used up by those who "
+               "decode and by chunks of long prompts. And vLLM may defer a request, for a LoRA adapter or a KV "
+               "transfer. vllm:kv_cache_usage_perc, vllm:num_preemptions_total and "
+               "vllm:num_requests_waiting_by_reason tell them apart.",
+        ask="max_num_seqs is 256 and the token budget 2,048. 180 sequences decode, two prompts of 2,000 tokens arrive, "
+            "and in the next step 181 run and one waits, with 1,000 KV blocks of 16 tokens free. What holds it back?",
+        options=(
+            Choice("The sequence cap", "181 of 256 slots are taken."),
+            Choice("Too few free KV blocks", "its whole prompt needs 125 blocks, and 1,000 are free."),
+            Choice("Its place behind a prompt that doesn't fit", "it is the head of the queue itself."),
+            Choice("The token budget", "180 decodes and a chunk of 1,868 use up all 2,048.", right=True))),
+    Question(
+        "gate", "04",
+        recall="A step computes only a chunk of a long prompt. How many blocks must be free to admit it, and who else "
+               "is held up by that?",
+        answer="By default as many as all its tokens so far need, not only the chunk (scheduler_reserve_full_isl). "
+               "Else long prompts would be begun that can't all be finished, and would preempt each other. Only the "
+               "head of the queue is tried, so everybody behind it waits as well, even if they would fit. Its "
+               "max_tokens don't count: output may still run into preemption.",
+        ask="The head's prompt has 1,000 tokens, 100 are left of the token budget, and block_size is 16. How many KV "
+            "blocks must be free to admit it?",
+        value=63, unit="blocks", because="1,000 / 16 is 62.5, and the part of a block is a block.",
+        slips=((7, "that is for this step's chunk alone: the whole prompt must fit."),
+               (62, "the last 8 tokens need a block as well."), (62.5, "blocks are given whole."),
+               (1000, "those are tokens: 16 of them share a block."))),
+
     # ---- 06: dial it in ----
 
     Question(

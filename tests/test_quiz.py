@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labs import metrics
+from labs import engine, metrics
+from labs.blocks import blocks_for
 from labs.progress import Progress
 from labs.quiz import QUESTIONS, Marked, for_notebook, question
+from labs.scheduler import Scheduler, SchedulerConfig
 from labs.slots import arrival_rate, continuous_batching, static_batching
 from labs.sweep import compare
-from labs.workload import EIGHT_LENGTHS, EIGHT_NAMES, fixed_lengths, lognormal_lengths
+from labs.workload import EIGHT_LENGTHS, EIGHT_NAMES, Request, fixed_lengths, lognormal_lengths
 
 IDS = [q.id for q in QUESTIONS]
 every = pytest.mark.parametrize("q", QUESTIONS, ids=IDS)
@@ -70,6 +72,53 @@ THREE = static_batching([10, 20, 90], 3)
 PAIRS = [static_batching(pair, 2) for pair in itertools.product((10, 90), repeat=2)]
 EMPTY = CONTINUOUS.slots * CONTINUOUS.steps - CONTINUOUS.useful
 
+
+def next_in_line():
+    """A request of 8 tokens ends in step 7 of a full batch: the step in which the one that waits runs first."""
+    requests = [Request("ends", 3, 8), Request("long", 3, 50), Request("waits", 3, 4)]
+    run = engine.run(requests, SchedulerConfig(max_num_seqs=2, max_num_batched_tokens=64, num_gpu_blocks=99))
+    assert [r.step for r in run.records if "ends" in r.finished] == [7]
+    return int(run.outcomes["waits"].scheduled)
+
+
+def preemption():
+    """Blocks of 1 token run out when both have made 41: tokens thrown away, and tokens computed when it resumes."""
+    config = SchedulerConfig(max_num_seqs=2, max_num_batched_tokens=1024, num_gpu_blocks=1 + 341 + 340, block_size=1)
+    run = engine.run([Request("stays", 300, 60), Request("victim", 300, 60)], config)
+    [lost] = [r for r in run.records if r.preempted]
+    assert lost.preempted == ("victim",)
+    assert sum("victim" in r.made for r in run.records[: lost.step]) == 41
+    return lost.lost, sum(r.prefill.get("victim", 0) for r in run.records[lost.step :])
+
+
+def two_arrivals(budget, blocks=9999):
+    """The records from where two prompts arrive beside 180 that decode, to the step that computes the last of them."""
+    requests = [Request(f"d{i}", 1, 99) for i in range(180)]
+    requests += [Request(f"p{i}", 2000, 40, arrival=1) for i in range(2)]
+    config = SchedulerConfig(max_num_seqs=256, max_num_batched_tokens=budget, num_gpu_blocks=blocks)
+    records = engine.run(requests, config).records
+    return records[1 : 1 + max(r.step for r in records if r.prefill)]
+
+
+def chunks(budget):
+    """Prefill tokens of each of the two prompts in each of those steps."""
+    return [[r.prefill.get("p0", 0), r.prefill.get("p1", 0)] for r in two_arrivals(budget)]
+
+
+def fewest_free(prompt, budget):
+    """The smallest pool from which a prompt is admitted, one token being left to others."""
+    def admitted(free):
+        scheduler = Scheduler(SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=budget, num_gpu_blocks=1 + 99))
+        scheduler.add(Request("head", prompt, 5))
+        assert scheduler.pool.grow("others", 16 * (99 - free))
+        return scheduler.schedule().num_scheduled_tokens == {"head": budget}
+
+    return next(free for free in range(99) if admitted(free))
+
+
+PAGE_STEP = chunks(2048)
+ROOM = 1024 - 180
+
 # question -> the value that is marked as right
 VALUES = {
     "granularity": ninth()[0],
@@ -80,6 +129,10 @@ VALUES = {
     "where_from": 100 * metrics.expected_static_utilisation([10, 90], 2),
     "when_static": gain(fixed_lengths(64, 256), 16),
     "load": arrival_rate(0.5, [100] * 7, 32),
+    "page_order": next_in_line(),
+    "preempted": preemption()[1],
+    "chunks": len(chunks(1024)),
+    "gate": fewest_free(1000, 100),
     "itl_target": math.ceil(100 / 24),
 }
 
@@ -127,6 +180,16 @@ NUMBERS = {
     "one_step": {"settings": "", "computed": []},
     "paging": {"settings": "", "computed": []},
     "ragged": {"settings": "12 803", "computed": []},
+    "page_order": {"settings": "0 7", "computed": []},
+    "preempted": {"settings": "300 41", "computed": []},
+    "chunks": {
+        "settings": "180 2,000 2,048 8,192 1,024",
+        "computed": [f"{PAGE_STEP[0][0]:,}", PAGE_STEP[1][0], f"{PAGE_STEP[1][1]:,}", PAGE_STEP[2][1],
+                     two_arrivals(2048)[2].decode_tokens, chunks(1024)[0][0]]},
+    "not_memory": {
+        "settings": "256 2,048 180 2,000 1,000 16",
+        "computed": [len(two_arrivals(2048)[0].running), blocks_for(2000, 16), f"{PAGE_STEP[0][0]:,}"]},
+    "gate": {"settings": "1,000 100 16", "computed": [1000 / 16, 1000 - 1000 // 16 * 16]},
     "itl_target": {"settings": "40 24 100", "computed": [f"{100 / 24:.2f}", 4, 4 * 24]},
     "greedy_tenant": {"settings": "50 4,000", "computed": [f"{50 * 4000:,}"]},
 }
@@ -167,6 +230,10 @@ def test_slips_are_what_their_words_say():
     assert slips["when_static"] == [64 / 16, 0, 16]
     assert slips["load"] == pytest.approx([
         arrival_rate(1, [100], 32), 1 / arrival_rate(0.5, [100], 32), 0.5 * 32, arrival_rate(0.5, [100], 1)])
+    assert slips["page_order"] == [7, VALUES["page_order"] + 1]
+    assert slips["preempted"] == [300, 41, preemption()[0], 1]
+    assert slips["chunks"] == [len(PAGE_STEP), math.ceil(2 * 2000 / 1024), 2 * math.ceil(2000 / ROOM)]
+    assert slips["gate"] == [blocks_for(100, 16), 1000 // 16, 1000 / 16, 1000]
     assert slips["itl_target"] == pytest.approx([100 // 24, 100 / 24])
 
 
@@ -180,6 +247,17 @@ def test_choices_about_numbers_are_right():
     late, early = (static_batching(EIGHT_LENGTHS, 8, return_early=early) for early in (False, True))
     assert late.utilisation == early.utilisation  # "Which number stays the same: the wasted slot-steps"
     assert metrics.overloaded("static", 0.5, LENGTHS, 32)
+
+
+def test_what_the_step_loop_questions_say_is_what_the_engine_does():
+    assert PAGE_STEP == [[1868, 0], [132, 1736], [0, 264]]
+    assert chunks(8192) == [[2000, 2000]]
+    assert [row[0] + row[1] for row in chunks(1024)] == [ROOM, ROOM, ROOM, ROOM - 1, 4000 - 4 * ROOM + 1]
+    used = 9998 - two_arrivals(2048)[0].free_blocks
+    first = two_arrivals(2048, blocks=1 + used + 1000)[0]
+    assert (len(first.running), len(first.waiting), first.free_blocks) == (181, 1, 1000)
+    right = {"token budget": "The token budget"}[first.binding_limit]
+    assert [option.right for option in question("not_memory").options if option.text == right] == [True]
 
 
 # ---------------------------------------------------------------- complete
