@@ -91,20 +91,24 @@ class StepPlayer(Panel):
         """A new preset brings its own settings; new settings may take more or fewer steps."""
         if name == "step":
             return
-        if name in (None, "preset"):
+        with self._quiet():  # a preset moves several knobs: nothing is run for those on the way
+            self._settle(name in (None, "preset"))
+
+    def _settle(self, begin: bool) -> None:
+        """Bring the knobs (if a preset begins) and the number of steps into line."""
+        if begin:
             self._load(self.preset)
         try:
             steps = len(self._played(*self._settings()).pictures.replay.records)
         except ValueError:
             return  # said by `draw`
         self.controls["step"].max = self.play.max = max(steps - 1, 0)
-        if name in (None, "preset"):
+        if begin:
             self.controls["step"].value = min(self.preset.start, self.controls["step"].max)
 
     def reset(self) -> None:
         """Back to the settings of the preset that is chosen, and to its first step to look at."""
-        with self._quiet():
-            self.settle(None)
+        self.settle(None)
         self.render_now()
 
     def draw(self, settings: dict[str, Any]) -> View:

@@ -37,7 +37,7 @@ class StepPictures:
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
-        self._running = max([1, *(len(replay.running_rows(r, MOST_RUNNING)) for r in replay.records)])
+        self._running = max([1, *(replay.count_running_rows(r, MOST_RUNNING) for r in replay.records)])
         self._waiting = max([1, *(min(len(r.waiting), MOST_WAITING) for r in replay.records)])
         self._queue_y = TOP + 6 + LINE * self._running + 30
         least = LEAST_LARGE if replay.config.num_gpu_blocks > LARGE else LEAST

@@ -62,15 +62,27 @@ class Replay:
     def row(self, record: StepRecord, request_id: str) -> Row:
         """What one sequence did in a step."""
         computed, made = self.before(record, request_id)
-        prompt = self.requests[request_id].prompt_tokens
         tokens = record.prefill.get(request_id) or record.decode.get(request_id, 0)
-        lost = request_id in record.preempted
-        kind = ("preempted" if lost else "decode" if request_id in record.decode
-                else ("recompute" if made else "prefill") if tokens
-                else "no tokens" if request_id in record.running else "waiting")
-        have = 0 if lost else computed + tokens
-        return Row((request_id,), kind, computed, made, tokens, int(request_id in record.made), prompt + made - have,
-                   int(request_id in record.finished), blocks_for(have, self.config.block_size))
+        have = 0 if request_id in record.preempted else computed + tokens
+        to_go = self.requests[request_id].prompt_tokens + made - have
+        new, finished = (int(request_id in ids) for ids in (record.made, record.finished))
+        return Row((request_id,), self._kind(record, request_id), computed, made, tokens, new, to_go, finished,
+                   blocks_for(have, self.config.block_size))
+
+    def _kind(self, record: StepRecord, request_id: str) -> str:
+        """What a sequence did in a step."""
+        if request_id in record.decode:
+            return "decode"
+        if request_id in record.prefill:
+            return "recompute" if self.before(record, request_id)[1] else "prefill"
+        if request_id in record.preempted:
+            return "preempted"
+        return "waiting" if request_id in record.waiting else "no tokens"
+
+    def count_running_rows(self, record: StepRecord, most: int) -> int:
+        """How many rows `running_rows` gives."""
+        apart = self._apart(record, most)
+        return len(apart) + len({self._kind(record, i) for i in record.running if i not in apart})
 
     def running_rows(self, record: StepRecord, most: int) -> list[Row]:
         """A row for each running sequence, in list order; a crowd, and whoever is too many, share one for each deed."""
