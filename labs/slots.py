@@ -13,6 +13,7 @@ from heapq import heapreplace
 import numpy as np
 
 Ints = Sequence[int] | np.ndarray
+_CHUNK = 2048  # requests turned into Python's whole numbers at a time, to stay within a processor's cache
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,14 @@ def continuous_batching(lengths: Ints, slots: int, arrivals: Ints | None = None)
     lengths, slots, arrivals = check_workload(lengths, slots, arrivals)
     # One heap of whole numbers holds both facts about a slot: when it is free, and which one it is. Smallest first.
     heap = list(range(min(slots, len(lengths))))
-    held = (lengths * slots).tolist()
-    if arrivals.any():
-        key = _admit_with_arrivals(heap, held, (arrivals * slots).tolist(), slots)
-    else:
-        key = [heapreplace(heap, heap[0] + steps) for steps in held]
-    start, slot = np.divmod(np.array(key, dtype=np.int64), slots)
+    held, key, backlog = lengths * slots, np.empty(len(lengths), dtype=np.int64), not arrivals.any()
+    for i in range(0, len(lengths), _CHUNK):
+        part = held[i:i + _CHUNK].tolist()
+        if backlog:
+            key[i:i + _CHUNK] = [heapreplace(heap, heap[0] + steps) for steps in part]
+        else:
+            key[i:i + _CHUNK] = _admit_with_arrivals(heap, part, (arrivals[i:i + _CHUNK] * slots).tolist(), slots)
+    start, slot = np.divmod(key, slots)
     done = start + lengths
     return Schedule("continuous", slots, lengths, arrivals, start, done, done, done, slot)
 

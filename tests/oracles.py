@@ -90,6 +90,17 @@ def count_by_step(begins: np.ndarray, ends: np.ndarray, steps: int) -> list[int]
     return [sum(begin <= step < end for begin, end in zip(begins, ends, strict=True)) for step in range(steps)]
 
 
+PEAK_MEMORY = """
+def peak_memory():
+    try:  # a process started by a large one would be given that one's peak by getrusage
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+    except OSError:
+        import resource, sys
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * 1024 if sys.platform == "darwin" else 1024)
+"""  # for code that runs in a process of its own: the most memory that it took, in MB
+
+
 def one_sentence(error: BaseException | str, *names: str) -> None:
     """Fail unless an error's text is one short sentence that names every one of `names`."""
     text = str(error)

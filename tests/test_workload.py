@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import lognormal_by_loop, one_sentence
+from oracles import PEAK_MEMORY, lognormal_by_loop, one_sentence
 
 from labs import workload
 from labs.workload import (
@@ -436,15 +436,15 @@ def test_the_longest_length_in_a_log_may_be_read(write) -> None:
 
 # ---- your own log: memory -------------------------------------------------------------------------------------------
 
-READ = """
-import resource, sys
+READ = PEAK_MEMORY + """
+import sys
 from labs.workload import read_lengths
 try:
     log = read_lengths(sys.argv[1])
     print(log.n, len(log.lengths), max(log.counts))
 except ValueError as error:
     print(error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(peak_memory())
 """
 
 
@@ -452,7 +452,7 @@ def read_apart(path: Path, root: Path) -> tuple[str, float]:
     """What a process of its own says on reading `path`, and the most memory that it took, in MB."""
     ran = subprocess.run([sys.executable, "-c", READ, path], cwd=root, capture_output=True, text=True, check=True)
     said, peak = ran.stdout.splitlines()
-    return said, int(peak) / (1024 * (1024 if sys.platform == "darwin" else 1))
+    return said, float(peak)
 
 
 def write_large(path: Path, head: str, block: str, megabytes: int) -> int:
