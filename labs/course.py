@@ -13,6 +13,7 @@ from typing import Any
 
 from labs import checks, quiz
 from labs.progress import Progress
+from labs.svg.marks import FOLDED
 
 
 class Course:
@@ -62,7 +63,7 @@ class Reveal:
         return f"{self._guess}{self._what}"
 
     def _repr_html_(self) -> str:
-        return (f'<div style="border-left:4px solid #0072B2;padding:.2em .8em">{escape(self._guess)}'
+        return (f'{FOLDED}<div style="border-left:4px solid #0072B2;padding:.2em .8em">{escape(self._guess)}'
                 f'<b>{escape(self._what)}</b></div>')
 
     def _number(self, value: float) -> str:
@@ -105,7 +106,7 @@ class Table:
                                     for s, c in zip(style, cells, strict=True)) + "</tr>"
 
         body = "".join(line("td", row) for row in self.rows)
-        return f'<table><thead>{line("th", self.header)}</thead><tbody>{body}</tbody></table>'
+        return f'{FOLDED}<table><thead>{line("th", self.header)}</thead><tbody>{body}</tbody></table>'
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]], formats: Sequence[str] = ()) -> Table:
