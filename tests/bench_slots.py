@@ -1,8 +1,8 @@
 """How fast the slot schedulers are beside the page's own loops: python tests/bench_slots.py.
 
 Both sides get the same lengths and give each request's finish and (continuous) slot; the results are compared first.
-They take turns, so that a busy moment hits both, and each figure is the best turn, as in Python's timeit: what is slower
-was slowed by something else. Takes about 2 minutes.
+They take turns, so that a busy moment hits both; each figure is the best turn, as in timeit: what is slower was slowed
+by something else. Takes about 2 minutes.
 """
 
 from __future__ import annotations
