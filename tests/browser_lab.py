@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,7 +24,13 @@ from playwright.sync_api import Browser, Locator, Page, sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM_FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
                   "--disable-component-update", "--disable-sync")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 READY, RUN = 120, 180  # seconds
+
+
+def chromium_path() -> str | None:
+    """The browser that LABS_CHROMIUM names, or the first on the path."""
+    return os.environ.get("LABS_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,7 @@ class Lab:
     def notebook(self, name: str, *cells: str) -> str:
         """Write a notebook with these code cells; its path in the folder."""
         book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-        book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        nbformat.write(book, self.folder / name)
+        write_notebook(book, self.folder / name)
         return name
 
 
@@ -48,6 +54,12 @@ class Session:
 
     page: Page
     problems: list[str] = field(default_factory=list)
+
+
+def write_notebook(book: nbformat.NotebookNode, path: Path) -> None:
+    """Write it with a kernel named, or JupyterLab would ask for one."""
+    book.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(book, path)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 import run_explorers as script
-from browser_lab import Lab, Session, browser, jupyter_lab, numbers, opened, outputs
+from browser_lab import Lab, Session, browser, jupyter_lab, numbers, opened, outputs, write_notebook
 from playwright.sync_api import Browser, Locator, Page
 
 from labs import explorers
@@ -216,7 +216,7 @@ def test_dark_theme(chrome: Browser, tmp_path: Path, shots: Path) -> None:
         with opened(chrome, lab, book) as session:
             panel = open_panel(session)
             session.page.screenshot(path=shots / "dark.png")
-            assert luminance(session.page, "body", "backgroundColor") < 80
+            assert luminance(session.page, ".jp-Notebook", "backgroundColor") < 80
             assert luminance(session.page, f"{PANEL} .number", "color") > 180
             assert panel.locator("svg[role=img] > rect").first.get_attribute("fill") == "#FFFFFF"
 
@@ -233,7 +233,7 @@ def test_a6_a_stored_panel_shows_its_picture_without_a_kernel(lab: Lab, chrome: 
     bundle.pop("application/vnd.jupyter.widget-view+json")
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("panel", execution_count=1, outputs=[
         nbformat.v4.new_output("execute_result", data=bundle, execution_count=1)])])
-    nbformat.write(book, lab.folder / "stored.ipynb")
+    write_notebook(book, lab.folder / "stored.ipynb")
     with opened(chrome, lab, "stored.ipynb", run=False) as session:
         picture = session.page.locator(".jp-OutputArea-output img")
         picture.wait_for()

@@ -37,7 +37,8 @@ class Prediction(Displayed):
         number = int if whole else float
         self.slider = kind(
             value=number(middle), min=number(low), max=number(high), step=step,
-            description="your answer", layout=w.Layout(width="480px", max_width="100%"))
+            description="your answer", style={"description_width": "initial"},
+            layout=w.Layout(width="480px", max_width="100%"))
         self.button = w.Button(description="Commit", button_style="primary", icon="check")
         self.button.on_click(lambda _: self.commit())
         self._said = w.HTML(message_html("" if start is None else f"committed earlier: {self._with_unit(start)}"))

@@ -20,7 +20,7 @@ import ipywidgets as w
 from labs.svg import Picture
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-LABEL, CONTROL = "190px", "430px"  # width of a label, and of a control with its label
+LABEL, CONTROL = "190px", "436px"  # width of a label, and of a control with its label
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class Panel(Displayed):
         self.error = ""
         self._silent = False
         self._redraw = LatestWins(self.render_now)
-        self._numbers, self._picture, self._message, self._table = w.HTML(), w.HTML(), w.HTML(), w.HTML()
+        self._message, self._numbers, self._picture = w.HTML(), w.HTML(), w.HTML()
+        self._table = w.HTML(layout=w.Layout(overflow="auto", max_width="100%"))
         self.reset_button = w.Button(description="Reset", tooltip="Back to the page's numbers", icon="undo")
         self.reset_button.on_click(lambda _: self.reset())
         super().__init__([self.layout_controls(), self._message, self._numbers, self._picture, self._table])
@@ -275,7 +276,7 @@ def _looks(label: str) -> dict[str, Any]:
     return {
         "description": label,
         "style": {"description_width": LABEL},
-        "layout": w.Layout(width=CONTROL, max_width="100%", margin="2px 12px 2px 2px"),
+        "layout": w.Layout(width=CONTROL, max_width="calc(100% - 8px)", margin="2px 6px 2px 2px"),
     }
 
 
@@ -304,13 +305,13 @@ def table_html(rows: Sequence[Sequence[str]]) -> str:
         + "".join(f'<td {cell.format("right")}>{escape(value)}</td>' for value in row[1:]) + "</tr>"
         for row in rows[1:])
     table = f'<table style="border-collapse:collapse;font-size:14px;line-height:20px"><thead><tr>{head}</tr></thead>'
-    return f'<div style="max-height:300px;overflow:auto">{table}<tbody>{body}</tbody></table></div>'
+    return f"{table}<tbody>{body}</tbody></table>"
 
 
 def message_html(text: str, bad: bool = False) -> str:
     """One line of text; what went wrong also carries a mark, so that it does not hang on colour alone."""
     look = "background:#FCE8E0;color:#7A2E00;border-left:5px solid #D55E00;padding:4px 10px" if bad else ""
-    style = f"font-size:14px;line-height:20px;min-height:24px;white-space:normal;{look}"
+    style = f"font-size:14px;line-height:20px;white-space:normal;{look}"
     return f'<div role="status" style="{style}">{escape(text)}</div>'
 
 

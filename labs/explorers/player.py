@@ -104,7 +104,7 @@ class StepPlayer(Panel):
             return  # said by `draw`
         self.controls["step"].max = self.play.max = max(steps - 1, 0)
         if begin:
-            self.controls["step"].value = min(self.preset.start, self.controls["step"].max)
+            self.controls["step"].value = self.play.value = min(self.preset.start, steps - 1)
 
     def reset(self) -> None:
         """Back to the settings of the preset that is chosen, and to its first step to look at."""

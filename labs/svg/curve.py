@@ -44,7 +44,7 @@ def sweep_curve(rows: Sequence[Mapping], here: Mapping | float | None = None, ti
     parts.append(polyline(_points(rows, "law", last), INK, dash="7 5"))
     for name in NAMES:
         parts += _one_scheduler(name, _points(rows, f"{name}_utilisation", last))
-    parts += _marker(here, last) if here else []
+    parts += _marker(here, last, _between(rows, here["sigma"])["continuous_utilisation"]) if here else []
     parts.append(text(LEFT + 12, _y(0.05), KEY, 14, halo=True))
     return picture(parts, TOP + HEIGHT + 58, _alt(rows, here))
 
@@ -105,15 +105,16 @@ def _one_scheduler(name: str, points: list[tuple[float, float]]) -> list[str]:
             text(x + 12, y + (14 if name == "static" else -2), name, 16, fill=COLOURS[name], weight="bold")]
 
 
-def _marker(here: Mapping, last: float) -> list[str]:
-    """A line at the reader's point, with both values beside it."""
+def _marker(here: Mapping, last: float, curve: float) -> list[str]:
+    """A line at the reader's point, with both values beside it, out of the way of continuous batching's `curve`."""
     at = _x(here["sigma"], last)
     left_side = at > LEFT + 200  # where there is room, the side on which the curves lie higher
     parts = [path(f"M{at:.1f} {_y(1):.1f}V{_y(0):.1f}", width=1.6)]
     for name in NAMES:
-        share, below = here[f"{name}_utilisation"], name == "continuous"
+        share = here[f"{name}_utilisation"]
+        below = name == "continuous" and share < curve + 0.04
         anchor, x = ("end", at - 13) if below and left_side else ("start", at + 13)
-        y = _y(share) + ((28 if left_side else 44) if below else -14)
+        y = _y(share) + ((28 if left_side else 44) if below else 5 if name == "continuous" else -14)
         parts += [dot(at, _y(share), 8, COLOURS[name], "#FFFFFF"),
                   text(x, y, f"{name} {percent(share)}", 16, anchor, COLOURS[name], "bold", halo=True)]
     if label := here.get("name"):
