@@ -30,6 +30,7 @@ from labs.checks.marking import (
 )
 
 Plain = float | str | list
+LIMIT_S = 1.0  # a plan that never ends grows all the while: in 5 s it could fill a small machine's memory
 
 
 # ---- answers that hold texts, or lists of lists ---------------------------------------------------------------------
@@ -123,7 +124,7 @@ class Structured(Exercise):
             return Finding(NOT_ATTEMPTED)
         if not callable(answer):
             return Finding(NOT_YET, f"{self.id} should be a function, but its type is {_type(answer)}.", NO_FUNCTION)
-        cases = self.cases()
+        cases, limit_s = self.cases(), min(limit_s, LIMIT_S)
         inputs = [args for args, _ in cases]
         if not _takes(answer, inputs[0]):
             return Finding(NOT_YET, f"{self.id} should be called as {self.signature}.", ARGUMENTS)
@@ -196,8 +197,8 @@ BLOCKS_NEEDED = Exercise(
          "tokens.",
     shows="a decoding sequence needs a new block only once in block_size steps; most steps take no memory at all.",
     oracle=_blocks_needed,
-    explain=lambda tokens, held, size: f"{held} blocks of {size} have room for {held * size} tokens, and {tokens} "
-                                       "are to be held.",
+    explain=lambda tokens, held, size: f"It has room for {held} x {size} = {held * size} tokens, and is to hold "
+                                       f"{tokens}.",
     worked=(((16, 0, 16), 1), ((17, 1, 16), 1), ((32, 2, 16), 0), ((5, 3, 16), 0), ((200, 0, 16), 13), ((7, 0, 1), 7),
             ((40, 1, 16), 2)),
     draw=_table,
@@ -383,7 +384,7 @@ ADMIT = Exercise(
          "budget and slots last; the last prompt may be cut.",
     shows="chunked prefill fills the budget to its last token, so one long prompt doesn't need a step of its own.",
     oracle=_admit,
-    explain=lambda prompts, budget, slots: f"With {slots} free slots and a budget of {budget}, the head asks for "
+    explain=lambda prompts, budget, slots: f"The budget is {budget}, and {slots} can be admitted: the head asks for "
                                            f"{prompts[0]} and gets {sum(_admit(prompts[:1], budget, slots))}.",
     worked=((([4, 3], 10, 8), [4, 3]), (([5], 3, 2), [3]), (([5, 5], 12, 1), [5]), (([6], 0, 4), []),
             (([4, 4, 4], 8, 8), [4, 4]), (([3, 3], 9, 0), []), (([9, 2, 2], 5, 8), [5]),
