@@ -130,7 +130,7 @@ def fit_step_time(decode: Sequence[int], prefill: Sequence[int], seconds: Sequen
     return Fit(StepTime(*map(float, coefficients)), residual)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """All steps in order, and what became of each request, in the order in which they were given.
 
@@ -139,8 +139,11 @@ class Run:
     """
 
     records: Sequence[StepRecord]
-    _outcomes: Callable[[], dict[str, Outcome]] = field(repr=False)
-    _series: Callable[[], Series] = field(repr=False)
+    _outcomes: Callable[[], dict[str, Outcome]]
+    _series: Callable[[], Series]
+
+    def __repr__(self) -> str:
+        return f"<Run of {len(self.outcomes):,} requests in {self.steps:,} steps>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Run) and self.outcomes == other.outcomes and self.records == other.records

@@ -17,6 +17,7 @@ tests/test_fast.py compares every record with the readable path's on random work
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -146,7 +147,7 @@ class _Loop:
         self.complete: list[int] = []  # those whose prompt this step completes
         self.decoding, self.due, self.ends = 0, [0] * self.size, []
         self.step, self.time, self.free = 0, 0.0, self.blocks
-        self.starts, self.frees, self.spans, self.span_seconds = [], [], [], []
+        self.starts, self.frees, self.spans, self.span_seconds = array("d"), array("q"), [], []
         self.chunks, self.victims, self.late = [], [], []
 
     def _read_lengths(self, stops: Mapping[str, int]) -> None:
@@ -349,13 +350,13 @@ class _Loop:
             length = min(length, int((self.next_event - self.time) / seconds) + 2)  # at least the steps until then
         turn = (self.step + 1) % self.size
         growth = (self.due[turn:] + self.due[:turn]) * (length // self.size + 1)
-        frees = list(accumulate(growth[:length - 1], sub, initial=self.free))
-        length = bisect_right(frees, -self.floor, key=neg)
-        starts = list(accumulate(repeat(seconds, length), initial=self.time))
-        length = bisect_left(starts, self.next_event, hi=length)
-        self.starts += starts[:length]
-        self.frees += frees[:length]
-        self.time, self.free = starts[length], frees[length - 1]
+        frees, starts, first = self.frees, self.starts, self.step
+        frees.extend(accumulate(growth[:length - 1], sub, initial=self.free))
+        length = bisect_right(frees, -self.floor, first, key=neg) - first
+        starts.extend(accumulate(repeat(seconds, length), initial=self.time))
+        length = bisect_left(starts, self.next_event, first, first + length) - first
+        self.time, self.free = starts[first + length], frees[first + length - 1]
+        del frees[first + length:], starts[first + length:]
         return length
 
     # ---- what becomes of a sequence ---------------------------------------------------------------------------------
@@ -441,8 +442,8 @@ class _Loop:
         """All that happened."""
         columns = np.array(self.spans, dtype=np.int64).reshape(-1, 8).T
         length, prefill, decode, running, waiting, victims, lost, limit = columns
-        free = np.array(self.frees, dtype=np.int64)
-        series = Series(np.array(self.starts, dtype=float), np.repeat(np.array(self.span_seconds, dtype=float), length),
+        free = np.array(self.frees)
+        series = Series(np.array(self.starts), np.repeat(np.array(self.span_seconds, dtype=float), length),
                         *(np.repeat(column, length) for column in (prefill, decode, running, waiting, victims, lost)),
                         free, 1 - free / self.blocks, np.repeat(limit, length))
         return Trace(self.requests, self.config.policy, series, self.queued, self.scheduled, self.first_token,
