@@ -94,7 +94,7 @@ def _admission() -> list[Corner]:
         (by_hand("no watermark while nothing runs", "a 10+2, b 4+1", num_gpu_blocks=6, watermark=0.5),
          "admission ended by: watermark"),
         (by_hand("the gate and a watermark: the chunk leaves enough free, the prompt does not", "a 4+9, b 20+3",
-                 num_gpu_blocks=9, watermark=0.3), "admission ended by: watermark"),
+                 num_gpu_blocks=8, watermark=0.3), "admission ended by: watermark"),
         (by_hand("a watermark rounded down", "a 4+9, b 12+1", num_gpu_blocks=6, watermark=0.33), None),
         (by_hand("a watermark of no block at all", "a 4+9, b 12+1", num_gpu_blocks=6, watermark=0.1), None),
         (by_hand("urgent requests jump the queue", "a 4+5, b 4+5, c 4+5, d 4+5 @1 p-1", **urgent),

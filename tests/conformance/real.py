@@ -9,9 +9,10 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 from typing import Any
 
 os.environ.update(VLLM_LOGGING_LEVEL="ERROR", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1")
@@ -38,12 +39,12 @@ MODEL = dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", hidden_size
              max_position_embeddings=8192, torch_dtype="float32")  # fmt: skip
 
 
-def model_folder() -> str:
+@contextmanager
+def model_folder() -> Iterator[str]:
     """A folder with the config.json of a tiny model; no weights are ever loaded."""
-    folder = Path(gettempdir()) / f"labs-conformance-{os.getpid()}"
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(MODEL))
-    return str(folder)
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(MODEL))
+        yield folder
 
 
 def make_scheduler(config: knobs.SchedulerConfig, model: str) -> Scheduler:
