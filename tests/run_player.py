@@ -138,6 +138,11 @@ def choosing() -> Iterator[str]:
     panel.controls["step"].set_state({"value": len(found) - 1})
     panel.next.click()
     assert_shows(panel, found[-1], config, "next at the end")
+    panel.play.set_state({"value": 7})
+    assert panel.values["step"] == 7
+    assert_shows(panel, found[7], config, "playing")
+    panel.controls["step"].set_state({"value": 3})
+    assert panel.play.value == 3
     panel.speed.set_state({"index": 2})
     assert panel.play.interval == 150
     yield "buttons and speed"

@@ -19,6 +19,7 @@ from labs.workload import Request
 MOST_STEPS, MOST_ROWS = 2000, 14
 SPEEDS = [("slow", 1500), ("normal", 600), ("fast", 150)]  # milliseconds a step
 KNOBS = ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "enable_chunked_prefill", "policy")
+KNOB = "360px"  # so that two stand side by side in a narrow notebook
 OWN = "your own requests"
 
 
@@ -65,14 +66,17 @@ class StepPlayer(Panel):
             "preset": dropdown("preset", preset.name, [(name, name) for name in self.presets]),
             "max_num_seqs": slider("max_num_seqs", 1, 1, 2),
             "max_num_batched_tokens": choice_slider("max_num_batched_tokens", 1, [("1", 1)]),
-            "num_gpu_blocks": slider("num_gpu_blocks (block 0 is null)", 2, 2, 3),
+            "num_gpu_blocks": slider("num_gpu_blocks", 2, 2, 3),
             "enable_chunked_prefill": dropdown("chunked prefill", True, [("on", True), ("off", False)]),
             "policy": dropdown("policy", POLICIES[0], [(name, name) for name in POLICIES]),
             "step": slider("step", 0, 0, 1),
         }, self.draw)
         self.reset_button.tooltip = "Back to the settings of this preset"
-        # In the page itself, so that a step is drawn without waiting for an answer first.
-        self._link = w.jslink((self.play, "value"), (self.controls["step"], "value"))
+        # Not linked in the page: there, each step of a scrub would send two messages and take twice as long.
+        step = self.controls["step"]
+        self.play.observe(lambda change: setattr(step, "value", change["new"]), names="value")
+        step.observe(lambda change: setattr(self.play, "value", change["new"]), names="value")
+        self.play.value = step.value
         self.back.on_click(lambda _: self._move(-1))
         self.next.on_click(lambda _: self._move(1))
         self.speed.observe(lambda change: setattr(self.play, "interval", change["new"]), names="value")
@@ -84,8 +88,13 @@ class StepPlayer(Panel):
 
     def layout_controls(self) -> w.Widget:
         """What runs above how it is played, which is nearest to the picture."""
-        knobs = flow([self.controls["preset"], *(self.controls[name] for name in KNOBS), self.reset_button])
-        return w.VBox([knobs, flow([self.play, self.back, self.next, self.controls["step"], self.speed])])
+        for name in KNOBS:
+            self.controls[name].layout.width = KNOB
+        step = self.controls["step"]
+        step.style.description_width, step.layout = "36px", w.Layout(width="auto", flex="1 1 300px")
+        return w.VBox([flow([self.controls["preset"], self.reset_button]),
+                       flow([self.controls[name] for name in KNOBS]),
+                       flow([self.play, self.back, self.next, self.speed, step])])
 
     def settle(self, name: str | None) -> None:
         """A new preset brings its own settings; new settings may take more or fewer steps."""
@@ -102,9 +111,9 @@ class StepPlayer(Panel):
             steps = len(self._played(*self._settings()).pictures.replay.records)
         except ValueError:
             return  # said by `draw`
-        self.controls["step"].max = self.play.max = max(steps - 1, 0)
+        self.controls["step"].max = self.play.max = max(steps - 1, 0)  # the slider first: it takes the player along
         if begin:
-            self.controls["step"].value = self.play.value = min(self.preset.start, steps - 1)
+            self.controls["step"].value = min(self.preset.start, steps - 1)
 
     def reset(self) -> None:
         """Back to the settings of the preset that is chosen, and to its first step to look at."""

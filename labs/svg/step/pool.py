@@ -26,7 +26,7 @@ class PoolGrid:
         self.size = self.pitch - (2 if self.pitch > 9 else 1)
         square = f"h{self.size}v{self.size}h-{self.size}z"
         self._squares = [f"M{cx:g} {cy:g}{square}" for cx, cy in map(self._corner, range(self.cells))]
-        self._empty = f'<path d="{"".join(self._squares)}" fill="#FFFFFF" stroke="{FAINT}"/>{"".join(self._null())}'
+        self._empty = "".join([path(self._lines(), FAINT), *self._null()])
 
     @property
     def bottom(self) -> float:
@@ -50,6 +50,16 @@ class PoolGrid:
         if self.per_cell > 1:
             return f"a square: {self.per_cell:,} blocks, by the first one held"
         return "crossed: null block" + ("; outlined: new" if self.pitch >= OUTLINED else "")
+
+    def _lines(self) -> str:
+        """Lines between the squares: far shorter than an outline of each, and sent with every step."""
+        rows, rest = divmod(self.cells, self.columns)
+        pitch, x, y = self.pitch, self.x - 1, self.y - 1
+        across = [self.columns * pitch] * (rows + 1) if rows else [rest * pitch]
+        across += [rest * pitch] if rest else []
+        down = [(rows + (column <= rest and rest > 0)) * pitch for column in range(min(self.columns, self.cells) + 1)]
+        return ("".join(f"M{x:g} {y + i * pitch:g}h{wide}" for i, wide in enumerate(across))
+                + "".join(f"M{x + i * pitch:g} {y:g}v{high}" for i, high in enumerate(down)))
 
     def _corner(self, cell: int) -> tuple[float, float]:
         row, column = divmod(cell, self.columns)
