@@ -172,9 +172,9 @@ class Panel(Displayed):
         if self.error:
             self._message.value = message_html(f"Not drawn: {self.error}", bad=True)
             return
-        self._message.value = message_html(self.shown.note)
+        self._picture.value = self.shown.picture.inline(self.model_id)  # first: each is sent by itself
         self._numbers.value = numbers_html(self.shown.numbers)
-        self._picture.value = self.shown.picture.inline(self.model_id)
+        self._message.value = message_html(self.shown.note)
         self._table.value = table_html(self.shown.rows)
 
 
