@@ -277,6 +277,10 @@ def test_the_sentence_says_which_request_is_wrong() -> None:
         continuous_batching([5, 3, -7, 4], 2)
     with pytest.raises(ValueError, match="request 3 comes before"):
         continuous_batching([5, 3, 7, 4], 2, [0, 2, 5, 4])
+    with pytest.raises(ValueError, match="got 2.5$"):
+        continuous_batching([5, 2.5, 3, 1.5], 2)
+    with pytest.raises(ValueError, match="got '7'$"):
+        continuous_batching(["7", "8", "9"], 2)
     with pytest.raises(ValueError, match="2 needed, got 3"):
         continuous_batching([5, 3], 2, [0, 2, 5])
 
@@ -293,4 +297,11 @@ def test_one_request_and_the_longest_ones_that_fit_are_fine() -> None:
         assert scheduler([1], 1).steps == 1
         assert scheduler([950], 32).utilisation == 1 / 32
         assert scheduler([2**50], 4, [2**50]).finish.tolist() == [2**51]
-        assert scheduler([2**59], 4).finish.tolist() == [2**59]
+        assert scheduler([2**59], 8).finish.tolist() == [2**59]
+        assert scheduler([2**60], 4).finish.tolist() == [2**60]
+        assert scheduler([1], 4, [2**59]).start.tolist() == [2**59]
+        for lengths, slots, arrivals, named in (([2**60, 2**10], 4, None, "this model"), ([2**62], 1, None, "2**62"),
+                                                ([1], 4, [2**59 + 2**10], "this model")):
+            with pytest.raises(ValueError) as caught:
+                scheduler(lengths, slots, arrivals)
+            one_sentence(caught.value, named)
