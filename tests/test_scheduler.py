@@ -251,7 +251,7 @@ def test_the_pages_step_two_arrivals_beside_180_decoding(budget: int, chunks: li
 
 
 def test_a_self_preemption_ends_the_scan() -> None:
-    workload = by_hand("scan", "a 2+9, b 8+9 @1 p3, c 2+9 @2", num_gpu_blocks=5, policy="priority")
+    workload = by_hand("scan", "a 1+9, b 7+9 @1 p3, c 1+9 @2", num_gpu_blocks=5, policy="priority")
     steps = [s for s in replay(Ours(workload.config), workload) if isinstance(s, Step)]
     step = next(s for s in steps if s.preempted)
     assert (step.preempted, [i for i, _ in step.scheduled], step.running) == (("b",), ["a"], ("a", "c"))

@@ -125,7 +125,7 @@ def _preemption() -> list[Corner]:
                  **urgent), "victim chosen among equals"),
         (by_hand("equal priority: the latest to arrive", "a 8+9 p1, b 7+9 @1 p1, c 4+9 @1", num_gpu_blocks=7, **urgent),
          "preemption"),
-        (by_hand("a self-preemption in the middle ends the scan", "a 2+9, b 8+9 @1 p3, c 2+9 @2", num_gpu_blocks=5,
+        (by_hand("a self-preemption in the middle ends the scan", "a 1+9, b 7+9 @1 p3, c 1+9 @2", num_gpu_blocks=5,
                  **urgent),
          "self-preemption"),
         (by_hand("a refund goes to those after", "a 2+9 p9, b 4+9, c 30+3 @1, d 20+3 @1", num_gpu_blocks=13,
