@@ -203,7 +203,7 @@ def test_no_path_of_a_machine_and_no_registry() -> None:
 # ---------------------------------------------------------------- labs/
 
 ORDER = (
-    *("workload", "slots", "metrics", "blocks", "knobs", "scheduler", "engine", "fast", "presets", "sweep", "planner"),
+    *("workload", "slots", "metrics", "blocks", "knobs", "scheduler", "fast", "engine", "presets", "sweep", "planner"),
     *("progress", "svg", "plots", "checks", "quiz", "drills", "explorers", "course"),
 )
 # Which outside packages, besides the standard library, a module may import when it is itself imported.
