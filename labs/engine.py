@@ -213,7 +213,7 @@ def run(requests: Iterable[Request], config: SchedulerConfig, step_time: StepTim
         raise ValueError("two requests have the same request_id: give each one its own")
     coming, stops = sorted(requests, key=lambda r: r.arrival), stops or {}
     going = sorted((max(when, arrival[name]), name) for name, when in (aborts or {}).items() if name in arrival)
-    if tables or readable or not isinstance(step_time, StepTime | None):
+    if tables or readable or type(step_time) not in (StepTime, type(None)):  # any other might change from step to step
         return _run_step_by_step(coming, config, step_time, stops, going, tables, max_steps, list(arrival))
     trace = fast.trace(coming, config, step_time, stops, going, max_steps)
     return Run(_Replay(trace), partial(_outcomes, trace, list(arrival)), partial(getattr, trace, "series"))

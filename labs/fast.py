@@ -250,8 +250,9 @@ class _Loop:
             for i, computed in self.prefilling.items():
                 n = self.prompt[i] + self.made[i] - computed
                 wanted[i] = min(n, threshold) if threshold else n
-            if len(wanted) == 1 and next(reversed(self.running)) in wanted:
-                wanted[i] = min(wanted[i], budget)  # the last in the list takes what the others leave
+            last = next(reversed(self.running))
+            if last in wanted:  # it takes what the others leave
+                wanted[last] = min(wanted[last], max(1, budget - sum(wanted.values()) + wanted[last]))
             need += sum(self._blocks(self.prefilling[i] + n) - self._blocks(self.prefilling[i])
                         for i, n in wanted.items())
             budget -= sum(wanted.values())
