@@ -276,7 +276,7 @@ def test_the_sentence_says_which_request_is_wrong() -> None:
     with pytest.raises(ValueError, match="request 2 has -7"):
         continuous_batching([5, 3, -7, 4], 2)
     with pytest.raises(ValueError, match="request 3 comes before"):
-        continuous_batching([5, 3, 7, 4], 2, [0, 2, 5, 4])
+        continuous_batching([5, 3, 7, 4], 2, [2, 2, 5, 4])
     with pytest.raises(ValueError, match="got 2.5$"):
         continuous_batching([5, 2.5, 3, 1.5], 2)
     with pytest.raises(ValueError, match="got '7'$"):

@@ -172,6 +172,7 @@ def test_the_pages_numbers_are_the_defaults() -> None:
     assert sweep.compare_lognormal(1.1) == sweep.compare_lognormal(1.1, slots=32, n=500, mu=4.2, seed=0, load=None)
     assert sweep.compare_lognormal(1.1)["static_steps"] == 8942
     lengths = workload.lognormal_lengths(300, 3.0, 0.5, 4)
+    assert sweep.compare(lengths, 8, 0.1) == sweep.compare(lengths, 8, load=0.1, seed=0)
     assert sweep.compare_lognormal(0.5, 8, 300, 3.0, 4, 0.2) == sweep.compare(lengths, 8, 0.2, 4)
 
 
