@@ -9,6 +9,7 @@ import pytest
 
 from labs.knobs import POLICIES, SchedulerConfig
 from tests.conformance.environment import run_in_vllm
+from tests.conformance.workloads import REFUSED
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
@@ -80,6 +81,10 @@ GPUS = {
 @pytest.mark.parametrize("gpu", GPUS)
 def test_a_server_on_a_gpu_has_the_budget_and_the_cap_that_are_stated(facts: dict[str, Any], gpu: str) -> None:
     assert facts["batch_defaults"][gpu] == GPUS[gpu]
+
+
+def test_the_settings_that_ours_refuses_are_refused_by_vllm(facts: dict[str, Any]) -> None:
+    assert facts["refused"] == [False] + [True] * len(REFUSED)
 
 
 FLAGS = (

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from unittest import mock
 
 from tests.conformance.real import VERSION, model_folder  # sets vLLM's environment: it comes first
+from tests.conformance.workloads import REFUSED
 
 # isort: split
 from vllm.config import CacheConfig, SchedulerConfig
@@ -63,6 +64,16 @@ def batch_defaults(gib: float, name: str) -> tuple[int, int]:
     return tokens[UsageContext.OPENAI_API_SERVER], seqs[UsageContext.OPENAI_API_SERVER]
 
 
+def refused(settings: dict[str, Any]) -> bool:
+    """Whether vLLM refuses these settings of the scheduler."""
+    good = {"max_num_seqs": 4, "max_num_batched_tokens": 64, "max_model_len": 2048, "is_encoder_decoder": False}
+    try:
+        SchedulerConfig(**good | settings)
+    except ValueError:
+        return True
+    return False
+
+
 def order(source: str, *marks: str) -> bool:
     """Whether all marks are in the source, in this order."""
     places = [source.find(mark) for mark in marks]
@@ -85,6 +96,7 @@ def collect(model: str) -> dict[str, Any]:
         },
         "flags": server_flags(),
         "metrics": sorted(set(re.findall(r'"(vllm:\w+)"', inspect.getsource(loggers)))),
+        "refused": [refused(settings) for settings in ({}, *REFUSED)],
         "settings with swap in their names": [
             f.name for kind in (CacheConfig, SchedulerConfig) for f in fields(kind) if "swap" in f.name
         ],

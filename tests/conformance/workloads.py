@@ -52,6 +52,15 @@ def from_json(stored: Mapping[str, Any]) -> Workload:
     )  # fmt: skip
 
 
+# Settings that vLLM's SchedulerConfig refuses beside max_num_seqs 4, max_num_batched_tokens 64, max_model_len 2048.
+REFUSED: tuple[dict[str, Any], ...] = (
+    {"max_num_seqs": 0}, {"max_num_batched_tokens": 3}, {"policy": "lifo"},
+    {"enable_chunked_prefill": False}, {"max_num_active_seqs": 0}, {"max_num_active_seqs": 5},
+    {"long_prefill_token_threshold": -1}, {"long_prefill_token_threshold": 2049},
+    {"watermark": 1.0}, {"watermark": -0.1}, {"watermark": float("nan")},
+)  # fmt: skip
+
+
 def draw_config(rng: random.Random) -> SchedulerConfig:
     """Settings drawn so that each rule matters often: few blocks, small budgets, both policies."""
     block_size, max_model_len = rng.choice((1, 2, 4, 8, 16)), rng.choice((32, 64, 128, 256))
