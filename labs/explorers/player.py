@@ -71,6 +71,7 @@ class StepPlayer(Panel):
             "policy": dropdown("policy", POLICIES[0], [(name, name) for name in POLICIES]),
             "step": slider("step", 0, 0, 1),
         }, self.draw)
+        self._picture.layout.max_width, self._picture.layout.overflow = "100%", "auto"
         self.reset_button.tooltip = "Back to the settings of this preset"
         # Not linked in the page: there, each step of a scrub would send two messages and take twice as long.
         step = self.controls["step"]
@@ -111,9 +112,10 @@ class StepPlayer(Panel):
             steps = len(self._played(*self._settings()).pictures.replay.records)
         except ValueError:
             return  # said by `draw`
-        self.controls["step"].max = self.play.max = max(steps - 1, 0)  # the slider first: it takes the player along
-        if begin:
-            self.controls["step"].value = min(self.preset.start, steps - 1)
+        step, last = self.controls["step"], max(steps - 1, 0)
+        at = min(self.preset.start if begin else step.value, last)
+        for widget in (step, self.play):
+            _range(widget, at, 0, last)
 
     def reset(self) -> None:
         """Back to the settings of the preset that is chosen, and to its first step to look at."""
@@ -138,8 +140,10 @@ class StepPlayer(Panel):
         c, config = self.controls, preset.config
         _range(c["max_num_seqs"], config.max_num_seqs, *preset.seqs)
         _range(c["num_gpu_blocks"], config.num_gpu_blocks, *preset.blocks)
-        c["max_num_batched_tokens"].options = [(f"{n:,}", n) for n in preset.budgets]
-        for name in ("max_num_batched_tokens", "enable_chunked_prefill", "policy"):
+        with c["max_num_batched_tokens"].hold_sync():
+            c["max_num_batched_tokens"].options = [(f"{n:,}", n) for n in preset.budgets]
+            c["max_num_batched_tokens"].value = config.max_num_batched_tokens
+        for name in ("enable_chunked_prefill", "policy"):
             c[name].value = getattr(config, name)
 
     def _settings(self) -> tuple[Any, ...]:
@@ -197,7 +201,11 @@ def table(replay: Replay, record: Any) -> list[list[str]]:
     return rows
 
 
-def _range(slider: w.Widget, value: int, least: int, most: int, step: int = 1) -> None:
-    """Move a slider's range; never through a state in which least is above most."""
-    slider.max = max(slider.max, most)
-    slider.min, slider.max, slider.step, slider.value = least, most, step, value
+def _range(control: w.Widget, value: int, least: int, most: int, step: int = 1) -> None:
+    """Give a slider, or what plays it, a range and a value; never through a state in which least is above most.
+
+    The page gets it in one message: a slider that is told piece by piece moves its value in between, and says so.
+    """
+    with control.hold_sync():
+        control.max = max(control.max, most)
+        control.min, control.max, control.step, control.value = least, most, step, value

@@ -17,6 +17,7 @@ from labs.workload import Request
 __all__ = ["Replay", "Row", "StepPictures", "deed", "headline", "step"]
 MOST_RUNNING, MOST_WAITING = 8, 5  # rows
 TOP, POOL_LEFT, POOL_WIDTH = 112.0, 594, 290
+NARROWEST = 600  # pixels: there, text is as small as it may be
 LEAST, LEAST_LARGE, LARGE = 150.0, 250.0, 150  # pixels for the pool, if it has many blocks, and how many those are
 
 
@@ -30,6 +31,14 @@ def step(record: StepRecord, records: Sequence[StepRecord], requests: Iterable[R
     if not any(record is one or record.step == one.step for one in records):
         raise ValueError(f"step {record.step} is not among the records")
     return StepPictures(Replay(records, requests, config)).picture(record)
+
+
+class StepPicture(Picture):
+    """A picture with so much in it that it could not be read if it got any narrower: put it where it can scroll."""
+
+    def inline(self, unique: str) -> str:
+        """The SVG for a live page."""
+        return f'<div style="min-width:{NARROWEST}px">{super().inline(unique)}</div>'
 
 
 class StepPictures:
@@ -51,7 +60,8 @@ class StepPictures:
         parts = [text(EDGE, 26, headline(record), 17, weight="bold", remark=remark(self.replay, record)),
                  *budget_bar(self.replay, record, 38), *self._running_list(record), *self._queue(record),
                  *self._pool(record), *self._strip.parts(record)]
-        return picture(parts, self._body_end + 14 + HEIGHT, alt(self.replay, record))
+        drawn = picture(parts, self._body_end + 14 + HEIGHT, alt(self.replay, record))
+        return StepPicture(drawn.svg, drawn.alt)
 
     def _running_list(self, record: StepRecord) -> list[str]:
         beside = f"{len(record.running):,} of {self.replay.config.max_num_seqs:,}"
