@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pytest
@@ -259,10 +260,15 @@ def test_outcomes_agree_with_the_records(workload: Workload) -> None:
         done = run(requests_of(workload), workload.config, stops=workload.stops, aborts=aborts, max_steps=5000)
     except RuntimeError:
         return
+    makes, preempted = defaultdict(list), Counter()
+    for record in done.records:
+        preempted.update(record.preempted)
+        for name in record.made:
+            makes[name].append(record)
     for name, outcome in done.outcomes.items():
-        made = [r for r in done.records if name in r.made]
+        made = makes[name]
         assert outcome.output_tokens == len(made)
-        assert outcome.preemptions == sum(name in r.preempted for r in done.records)
+        assert outcome.preemptions == preempted[name]
         assert outcome.reason.split(":")[0] in ("length", "stop", "abort", "refused")
         if made:
             assert outcome.first_token == made[0].time + 1
