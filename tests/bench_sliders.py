@@ -33,12 +33,17 @@ def plain(slots=32):
     for ax, schedule in zip(axes, sweep.run_both(workload.lognormal_lengths(500, 4.2, 1.1, 0), slots).values()):
         plots.occupancy(ax, schedule)
     plt.show()""",
-    "sigma_sweep": """@interact(slots=(1, 256))
-def plain(slots=32):
+    "sigma_sweep": """rows = [{"sigma": s / 10, **sweep.compare_lognormal(s / 10)} for s in range(21)]
+@interact(sigma=(0.0, 2.0, 0.05))
+def plain(sigma=1.1):
     fig, ax = plt.subplots(figsize=(9, 4))
-    plots.utilisation_sweep(ax, [{"sigma": s / 10, **sweep.compare_lognormal(s / 10, slots)} for s in range(21)])
+    plots.utilisation_sweep(ax, rows)
+    here = sweep.compare_lognormal(sigma)
+    ax.plot([sigma, sigma], [100 * here["static_utilisation"], 100 * here["continuous_utilisation"]], "ko")
+    ax.axvline(sigma)
     plt.show()""",
 }
+SLIDER = {"eight_requests": "slots", "simulator": "slots", "sigma_sweep": "sigma"}
 # A picture has changed when its description (SVG) or its bytes (image) differ, and it has been decoded.
 ARM = """(selector) => {
     const root = document.querySelectorAll('.jp-CodeCell')[selector];
@@ -63,9 +68,9 @@ ARM = """(selector) => {
 }"""
 
 
-def event_to_picture(page: Page, cell: int, key: str) -> float:
-    """Milliseconds from one key press on the cell's "slots" slider to its new picture."""
-    sliders = page.locator(".jp-CodeCell").nth(cell).locator(".widget-slider").filter(has_text="slots")
+def event_to_picture(page: Page, cell: int, slider: str, key: str) -> float:
+    """Milliseconds from one key press on the cell's slider to its new picture."""
+    sliders = page.locator(".jp-CodeCell").nth(cell).locator(".widget-slider").filter(has_text=slider)
     sliders.first.locator(".noUi-handle").focus()
     page.evaluate(ARM, cell)
     page.keyboard.press(key)
@@ -83,7 +88,7 @@ def measure(chrome: Browser, lab: Lab, name: str, events: int) -> tuple[list[flo
         for i in range(-3, events):  # the first three warm up
             key = "ArrowRight" if i % 2 else "ArrowLeft"
             for cell, times in ((0, ours), (1, theirs)):
-                took = event_to_picture(page, cell, key)
+                took = event_to_picture(page, cell, SLIDER[name], key)
                 page.wait_for_timeout(PAUSE)
                 if i >= 0:
                     times.append(took)
