@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from itertools import pairwise
 
 import numpy as np
@@ -174,6 +175,12 @@ def test_return_early_hands_answers_over_and_holds_slots_all_the_same(workload: 
         assert getattr(early, what).tolist() == getattr(late, what).tolist()
     assert early.steps == late.steps
     assert early.scheduler == late.scheduler == "static"
+
+
+def test_a_schedule_cannot_be_changed_by_accident() -> None:
+    schedule = continuous_batching([3, 1], 2)
+    with pytest.raises(FrozenInstanceError):
+        schedule.slots = 3
 
 
 def test_the_schedules_name_their_schedulers() -> None:

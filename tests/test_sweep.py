@@ -58,6 +58,8 @@ def test_an_axis_without_values_is_refused(nothing) -> None:
     with pytest.raises(ValueError) as caught:
         sweep.grid(sigma=[1.1], slots=nothing)
     one_sentence(caught.value, "slots")
+    with pytest.raises(ValueError, match="the axis 'slots' has no values"):
+        sweep.grid(sigma=[1.1], slots=nothing, seed=nothing)
 
 
 # ---- the sweep ------------------------------------------------------------------------------------------------------

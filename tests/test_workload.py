@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,8 @@ def test_a_request_keeps_what_it_is_given() -> None:
     request = Request("a", 5, 7)
     assert (request.request_id, request.prompt_tokens, request.output_tokens) == ("a", 5, 7)
     assert (request.arrival, request.priority) == (0.0, 0)
+    with pytest.raises(FrozenInstanceError):
+        request.arrival = 3.0
     assert Request("a", 5, 7, 1.5, -1) == Request("a", np.int64(5), 7, arrival=1.5, priority=-1)
 
 
@@ -149,15 +152,24 @@ def test_a_fit_of_nothing_is_refused(lengths: list) -> None:
     refused(fit_lognormal, lengths, named="length")
 
 
-@pytest.mark.parametrize("n", [0, -1, 2.5, NAN, INF, "5", None])
-@pytest.mark.parametrize("draw", [
+DRAWS = [
     lambda n: lognormal_lengths(n, 4.2, 1.1, 0), lambda n: uniform_lengths(n, 1, 9, 0), lambda n: fixed_lengths(n, 9),
     lambda n: geometric_lengths(n, 9, 0), lambda n: measured_lengths("sharegpt_8k", n, 0),
-    lambda n: poisson_arrivals(n, 1.0, 0), lambda n: bursty_arrivals(n, 1.0, 0, 0),
-    lambda n: read_metrics_lengths(metrics_page({"1": 5}), n),
-])
+    *(lambda n, cv=cv: bursty_arrivals(n, 1.0, cv, 0) for cv in (0, 2)), lambda n: poisson_arrivals(n, 1.0, 0),
+    lambda n: read_metrics_lengths(metrics_page({"1": 5}), n).lengths,
+]
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, NAN, INF, "5", None])
+@pytest.mark.parametrize("draw", DRAWS)
 def test_a_number_of_requests_that_is_none_is_refused(draw, n) -> None:
     refused(draw, n, named="n must be")
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_one_request_can_be_drawn_and_a_whole_float_will_do(draw) -> None:
+    assert len(draw(1)) == 1
+    assert draw(3.0).tolist() == draw(3).tolist()
 
 
 @pytest.mark.parametrize(("function", "args", "named"), [
@@ -229,6 +241,13 @@ def test_each_measured_workload_is_credited_and_has_its_own_row() -> None:
         assert source.title
     with (workload.DATA / "workload_summary.csv").open(newline="") as file:
         assert sorted(row["dataset"] for row in csv.DictReader(file)) == sorted(MEASURED)
+
+
+def test_what_is_shown_of_a_workload_or_log_is_short(write) -> None:
+    for shown in (repr(measured("sharegpt_8k")), repr(read_lengths(write("output_tokens\n" + "5\n7\n" * 5000)))):
+        assert len(shown) < 400
+    with pytest.raises(FrozenInstanceError):
+        measured("sharegpt_8k").name = "mine"
 
 
 def test_prompts_and_outputs_are_told_apart() -> None:
