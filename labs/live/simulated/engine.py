@@ -75,6 +75,11 @@ class Job:
                 return
 
 
+async def sleep_until(end: float) -> None:
+    """Let others have their turn, at least once, until `end`."""
+    await asyncio.sleep(max(0.0, end - monotonic()))
+
+
 class Engine:
     """A scheduler, its step times, and the jobs that are in it."""
 
@@ -159,7 +164,7 @@ class Engine:
             if behind > MOST_BEHIND:
                 self.seconds_lost += behind
                 end += behind
-            await asyncio.sleep(max(0.0, -behind))
+            await sleep_until(end)
             self._finish(record)
 
     def _begin(self) -> StepRecord:
