@@ -51,26 +51,21 @@ def measure(server: Any, asks: Sequence[Ask], *, mode: str = "all-at-once", prog
     still under way counts as cut.
     """
     run, caught = Run(server, asks, mode, **settings), []
-    loop_and_stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-
-    async def go() -> None:
-        stop = asyncio.Event()
-        loop_and_stop.append((asyncio.get_running_loop(), stop))
-        await run.go(stop)
 
     def work() -> None:
         try:
-            asyncio.run(go())
+            asyncio.run(run.go())
         except BaseException as fault:  # told again in the caller's thread
             caught.append(fault)
 
     thread = threading.Thread(target=work, name="load", daemon=True)
-    thread.start()
     try:
+        thread.start()
         _watch(thread, run, progress)
     except KeyboardInterrupt:
         run.interrupted = True
-        _stop(thread, loop_and_stop)
+        run.stop.set()
+        _join(thread)
     if caught:
         raise caught[0]
     return run.measurement()
@@ -79,7 +74,7 @@ def measure(server: Any, asks: Sequence[Ask], *, mode: str = "all-at-once", prog
 async def ameasure(server: Any, asks: Sequence[Ask], *, mode: str = "all-at-once", concurrency: int | None = None,
                    warm_up: int = 0, timeout: float = 600.0, progress: Progress | None = None,
                    max_connections: int | None = None, hold_groups: int | None = None, counts: str = "ids",
-                   stop: asyncio.Event | None = None) -> Measurement:  # fmt: skip
+                   stop: threading.Event | None = None) -> Measurement:  # fmt: skip
     """Send `asks` to `server` and measure each.
 
     server: anything with `base_url`, `api_key` and `model`.
@@ -90,12 +85,13 @@ async def ameasure(server: Any, asks: Sequence[Ask], *, mode: str = "all-at-once
     max_connections: by default as many as the load needs; fewer make requests wait in the client (`queue_delay`).
     hold_groups: hold each answer until its group of so many has ended, as static batching does.
     counts: how tokens in a chunk are told: "ids" (`return_token_ids`), "usage" (a usage with every chunk), "none".
-    stop: an event that ends the run early; what had arrived is kept.
+    stop: an event that ends the run early, from any thread; what had arrived is kept.
     Nothing is retried. Raises ValueError for settings that make no sense.
     """
     run = Run(server, asks, mode, concurrency, warm_up, timeout, max_connections, hold_groups, counts)
     run.on_progress = progress
-    await run.go(stop)
+    run.stop = stop or run.stop
+    await run.go()
     return run.measurement()
 
 
@@ -115,11 +111,8 @@ def _watch(thread: threading.Thread, run: Run, progress: Progress | None) -> Non
             return
 
 
-def _stop(thread: threading.Thread, loop_and_stop: list) -> None:
-    """End the load from outside; an impatient second interrupt changes nothing."""
-    for loop, stop in loop_and_stop:
-        if thread.is_alive():
-            loop.call_soon_threadsafe(stop.set)
+def _join(thread: threading.Thread) -> None:
+    """Give the load time to close its connections; an impatient second interrupt ends the wait, not the results."""
     try:
         thread.join(10)
     except KeyboardInterrupt:

@@ -57,7 +57,7 @@ def pooled(gaps: Iterable[Sequence[float]]) -> np.ndarray:
 
 
 def enough_for(q: float) -> int:
-    """The fewest values of which the share `q` is not simply the largest one: 1 for the median, 21 for p95, 101 for p99.
+    """The fewest values of which the percentile `q` is not simply the largest: 1 for p50, 21 for p95, 101 for p99.
 
     The largest value of a run says more of how long the run was than of the server.
     """
@@ -271,6 +271,11 @@ class Measurement:
         return sum(row.completion_tokens or 0 for row in self.ok)
 
     @property
+    def repeated_prompts(self) -> int:
+        """How many prompts had been sent before in this run: a server's prefix cache makes those cheaper."""
+        return len(self.measured) - len({(row.ask.chat, row.ask.prompt) for row in self.measured})
+
+    @property
     def counted(self) -> bool:
         """Whether every answer's tokens are known chunk by chunk. If not there is no ITL, only chunk gaps."""
         return all(row.counted for row in self.ok)
@@ -306,15 +311,19 @@ class Measurement:
     def summary(self) -> dict[str, object]:
         """One line a fact: what ran, how it ended, how fast. Latencies are in `table`."""
         ended = {f"failed: {status}": count for status, count in self.statuses.items() if status != "ok"}
-        rate = len(self.ok) / self.wall if self.wall > 0 else NAN
+        wall = self.wall if self.wall > 0 else NAN
+        note = " (simulated)" if self.simulated and self.engine != "simulated" else ""
         return {
-            "engine": f"{self.engine or 'unknown'}{' (SIMULATED)' if self.simulated else ''}",
-            "model": self.model, "load": self.mode + (f", answers held by {self.held}" if self.held else ""),
+            "engine": (self.engine or "unknown") + note,
+            "model": self.model,
+            "load": self.mode + (f", answers held by {self.held}" if self.held else ""),
             "requests": len(self.measured), "ok": len(self.ok), **ended, "failure rate": self.failure_rate,
-            "ended early": sum(row.short for row in self.ok), "warm-up, left out": len(self.rows) - len(self.measured),
-            "peak in flight": self.peak_in_flight, "wall, s": self.wall, "requests/s": rate,
-            "output tokens": self.output_tokens,
-            "output tokens/s": self.output_tokens / self.wall if self.wall > 0 else NAN,
+            "ended early": sum(row.short for row in self.ok),
+            "warm-up, left out": len(self.rows) - len(self.measured),
+            "repeated prompts": self.repeated_prompts,
+            "peak in flight": self.peak_in_flight,
+            "wall, s": self.wall, "requests/s": len(self.ok) / wall,
+            "output tokens": self.output_tokens, "output tokens/s": self.output_tokens / wall,
             "interrupted": self.interrupted,
         }  # fmt: skip
 

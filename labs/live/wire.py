@@ -1,0 +1,123 @@
+"""The openai client as a measuring instrument: no retries, explicit limits, the true time of sending, faults named."""
+from __future__ import annotations
+
+import contextvars
+import importlib
+import ipaddress
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from labs.live.answers import Record, StreamError
+from labs.live.measurement import Ask
+
+# openai 2 speaks through httpx, openai 3 through httpx2: this is the one that the package itself uses.
+http = importlib.import_module(type(openai.DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
+
+CONNECT = 10.0  # seconds for a connection: a machine that does not answer should not take the whole deadline
+sending: contextvars.ContextVar[Record | None] = contextvars.ContextVar("sending", default=None)
+
+
+def open_client(server: Any, most: int, timeout: float) -> AsyncOpenAI:
+    """A client of `server` that retries nothing, with up to `most` connections at a time."""
+    _allow_files(most)
+    # vLLM closes an idle connection after 5 s: one that is used again must not race with that, as nothing is retried.
+    limits = http.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=2.0)
+    deadline = http.Timeout(timeout, connect=min(CONNECT, timeout))
+    transport = DefaultAsyncHttpxClient(
+        limits=limits, timeout=deadline, event_hooks={"request": [_note_sending]},
+        trust_env=not _loopback(server.base_url),  # a proxy from the environment can't reach this machine
+    )  # fmt: skip
+    key = getattr(server, "api_key", None) or "none"
+    return AsyncOpenAI(base_url=server.base_url, api_key=key, max_retries=0, timeout=deadline, http_client=transport)
+
+
+async def greet(client: AsyncOpenAI) -> str:
+    """Ask for the models once before the clock starts: the client's own first-time costs, some 0.1 s, are paid here.
+
+    Returns why there is no server to measure, or "".
+    """
+    try:
+        await client.models.list(timeout=http.Timeout(CONNECT))
+    except openai.APIConnectionError as fault:
+        return classify(fault, False)[1] if _no_connection(fault) else ""
+    except openai.OpenAIError:
+        return ""  # it may have no list of models, or be busy: the requests themselves will tell
+    return ""
+
+
+async def open_stream(client: AsyncOpenAI, model: str, ask: Ask, counts: str) -> Any:
+    """Start the stream. What only vLLM knows goes into the extra body."""
+    options = {"include_usage": True} | ({"continuous_usage_stats": True} if counts == "usage" else {})
+    extra = {"return_token_ids": True} if counts == "ids" else {}
+    extra |= {"ignore_eos": True} if ask.ignore_eos else {}
+    extra |= {} if ask.priority is None else {"priority": ask.priority}
+    known = {"stop": ask.stop if isinstance(ask.stop, str) else list(ask.stop)} if ask.stop else {}
+    known |= dict(model=model, max_tokens=ask.max_tokens, temperature=ask.temperature, stream=True,
+                  stream_options=options, extra_body=extra | dict(ask.extra))  # fmt: skip
+    if ask.chat:
+        return await client.chat.completions.create(messages=[{"role": "user", "content": ask.prompt}], **known)
+    prompt = ask.prompt if isinstance(ask.prompt, str) else list(ask.prompt)
+    return await client.completions.create(prompt=prompt, **known)
+
+
+async def _note_sending(request: Any) -> None:
+    """Ask the transport to say when the request's last byte is on its way: only that is `sent`."""
+    record = sending.get()
+    if record is None:
+        return
+
+    async def trace(event: str, _info: Any) -> None:
+        if event.endswith("send_request_body.complete"):
+            record.sent = record.clock()
+
+    request.extensions["trace"] = trace
+
+
+def _loopback(url: str) -> bool:
+    """Whether a URL leads to this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _allow_files(n: int) -> None:
+    """Each stream is an open file, and some systems allow 256: raise the limit as far as it takes, where one may."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = n + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted and (hard == resource.RLIM_INFINITY or soft < hard):
+        with suppress(OSError, ValueError):
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+# ---- faults ----------------------------------------------------------------------------------------------------------
+
+def classify(fault: Exception, begun: bool) -> tuple[str, str]:
+    """(status, words) for what went wrong; `begun` = the server had started to answer with HTTP 200."""
+    said = " ".join(str(fault).split())[:300] or type(fault).__name__
+    if isinstance(fault, openai.APIStatusError):
+        return "refused", f"HTTP {fault.status_code}: {said}"
+    if _no_connection(fault):
+        return "error", f"no connection: {said}"
+    if isinstance(fault, openai.APITimeoutError | http.TimeoutException):
+        return "timeout", "no answer within the deadline"
+    if isinstance(fault, openai.APIConnectionError | http.HTTPError | http.StreamError | OSError):
+        return ("cut", f"the stream was cut: {said}") if begun else ("error", f"no answer: {said}")
+    return "error", said if isinstance(fault, openai.OpenAIError | StreamError) else f"{type(fault).__name__}: {said}"
+
+
+def _no_connection(fault: BaseException | None) -> bool:
+    """Whether nothing could be reached at all."""
+    return isinstance(fault, http.ConnectError | http.ConnectTimeout) or (
+        isinstance(fault, openai.APIConnectionError) and _no_connection(fault.__cause__)
+    )
