@@ -72,8 +72,8 @@ CAUSES = (
         MEMORY,
     ),
     Cause(
-        r"less than desired CPU memory utilization|Not enough (?:available )?memory|DefaultCPUAllocator|Cannot allocate"
-        r" memory|MemoryError",
+        r"less than desired CPU memory utilization|Available memory on node[^\n]*less than|"
+        r"Not enough (?:available )?memory|DefaultCPUAllocator|Cannot allocate memory|MemoryError",
         "the machine has too little free memory",
         "Close other programs, or give VLLM_CPU_KVCACHE_SPACE (GiB, in env) a lower value.",
     ),
@@ -150,9 +150,9 @@ CAUSES = (
         "Make room, or set LABS_CACHE to a folder on another disk.",
     ),
     Cause(
-        r"block_size[^\n]*multiple of (?P<multiple>\d+)|multiple of (?P<times>\d+)[^\n]*block.size",
-        "it does not take this block_size",
-        "On a CPU give a multiple of 32.",
+        r"No common block size for (?P<size>\d+)[^\n]*MultipleOf\((?P<multiple>\d+)\)",
+        "it takes no block_size={size}, only a multiple of {multiple}",
+        "Give such a one; on a CPU the course uses 32.",
     ),
     Cause(
         r"ValidationError: \d+ validation errors? for (?P<what>\w+)\n(?P<field>[^\n]*)\n\s*(?P<error>[^\n\[]+)",
@@ -162,7 +162,7 @@ CAUSES = (
 )
 # Says only that something went wrong in another process, whose own words stand above it.
 WRAPPER = re.compile(r"Engine core initialization failed|WorkerProc initialization failed|EngineDeadError|SystemExit")
-ERROR = re.compile(r"(?:^|\s)(?P<error>[\w.]*(?:Error|Exception|Exit)\b:? ?[^\n]*)")
+ERROR = re.compile(r"(?:^|\s)(?P<error>[\w.]*(?:Error|Exception): [^\n]+)")
 ENDED = {137: ", killed, as happens when memory runs out", 139: ", a crash", 134: ", a crash"}
 
 
@@ -179,7 +179,9 @@ def find_cause(log: str) -> tuple[str, str] | None:
 
 def explain_end(log: str, code: int | None, path: Path, when: str) -> ServerError:
     """The error for a server that ended `when` it should not have."""
-    ended = f"The server ended {when} (exit code {code}{ENDED.get(code, '')})" if code is not None else "It gave up"
+    ended = "The server gave up"
+    if code is not None:
+        ended = f"The server ended {when} (exit code {code}{ENDED.get(code, '')})"
     if cause := find_cause(log):
         return ServerError(f"{ended}: {cause[0]}.", cause[1], path)
     last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")

@@ -48,8 +48,8 @@ def launch(
 
 def _simulated(choice, model: str, place: dict, flags: dict, switch: Path | None, say) -> Launch:
     name = str(flags.get("served_model_name") or NAMES.get(model, model))
-    words = engines.arguments(place | flags | {"served_model_name": name})
-    env = _env(switch) | {"PYTHONPATH": str(engines.ROOT)}
+    words = engines.arguments(place | flags | {"served_model_name": name, "static": True if switch else None})
+    env = _env(None) | {"PYTHONPATH": str(engines.ROOT)}
     return Launch([choice.python, "-m", "labs.live.simulated", *words], name, env)
 
 

@@ -32,7 +32,10 @@ def resolve(model: str, python: str, progress: Progress | None = None) -> str:
         return str(tiny_model(python))
     if model == REAL:
         return str(smollm2(python, progress))
-    return str(Path(model).expanduser().absolute()) if Path(model).expanduser().is_dir() else model
+    folder = Path(model).expanduser()
+    if not folder.is_dir() and (folder.is_absolute() or model.startswith((".", "~"))):
+        raise ServerError(f"The model was not found: there is no folder {model}.", "Check its name.")
+    return str(folder.absolute()) if folder.is_dir() else model
 
 
 def tiny_model(python: str) -> Path:

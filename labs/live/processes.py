@@ -6,9 +6,11 @@ import atexit
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -26,9 +28,11 @@ class Process:
     """A command that runs under a supervisor; its output is in `log`."""
 
     def __init__(
-        self, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path, grace: float = GRACE
+        self, command: Sequence[str], *, log: Path, env: Mapping[str, str], cwd: Path, grace: float | None = None
     ) -> None:
-        self.log, self.grace, self.owner, self._lock = log, grace, os.getpid(), threading.RLock()
+        self.log, self.grace, self.stopped = log, GRACE if grace is None else grace, False
+        self.owner, self._lock = os.getpid(), threading.RLock()
+        self._temporary = tempfile.mkdtemp(prefix="labs-")
         apart = dict(start_new_session=True) if os.name == "posix" else dict(creationflags=0x200)
         # Isolated, so that it starts fast and heeds nothing in the environment that it passes on.
         with log.open("ab") as words:
@@ -38,8 +42,8 @@ class Process:
             )  # fmt: skip
         _running.add(self)
         try:
-            order = dict(command=list(command), env=dict(env), cwd=str(cwd), log=str(log), grace=grace)
-            self._say(json.dumps(order))
+            order = dict(command=list(command), env=dict(env), cwd=str(cwd), log=str(log), grace=self.grace)
+            self._say(json.dumps(order | {"temporary": self._temporary}))
             self.pid = int(self._supervisor.stdout.readline() or 0)  # 0: it could not be started, and the log says why
         except BaseException:
             self.stop()
@@ -67,7 +71,7 @@ class Process:
         """Stop it and wait until nothing is left; the second time does nothing. An interrupt is raised afterwards."""
         if os.getpid() != self.owner or self not in _running:
             return
-        interrupted = None
+        self.stopped, interrupted = True, None
         self.let_go()
         until = time.monotonic() + self.grace + SLACK
         while self.exit_code() is None and time.monotonic() < until:
@@ -94,6 +98,7 @@ class Process:
                 except (ProcessLookupError, PermissionError):
                     break
                 time.sleep(0.02)
+        shutil.rmtree(self._temporary, ignore_errors=True)
         for pipe in (self._supervisor.stdin, self._supervisor.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()

@@ -14,6 +14,7 @@ from labs.live.web import Answer, Unreachable, ask
 
 TOKEN_SECONDS = 120.0  # at most, for the first token of a server that says it is ready
 POLL, TELL = 0.2, 0.5  # seconds between two looks, and between two words to the caller
+LINGER = 5.0  # seconds that an end may take, once it is in sight
 WHOLE = 1 << 22  # bytes of a log that are searched for the cause of a failure
 GIVEN_UP = "Engine core initialization failed"  # from here on it only takes its time to end
 
@@ -143,9 +144,9 @@ def check_token(
         )  # fmt: skip
 
 
-def exit_soon(process: Process, seconds: float = 5.0) -> int | None:
+def exit_soon(process: Process) -> int | None:
     """Its exit code, if it ends within a moment: a connection breaks a little earlier than the process ends."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + LINGER
     while process.exit_code() is None and time.monotonic() < until:
         time.sleep(0.05)
     return process.exit_code()

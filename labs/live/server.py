@@ -87,6 +87,8 @@ class Server:
             return ask(method, self.root_url + path, self.api_key, body, timeout)
         except Unreachable as error:
             if self._process:
+                if self._process.stopped:
+                    raise ServerError("The server was stopped.", "Start it again.", self.log_path) from error
                 exit_soon(self._process)
                 check_runs(self._process, "while it was in use")
             raise ServerError(
@@ -126,6 +128,8 @@ class Server:
         """Switch between static and continuous batching, without a restart, for a server started with static=True."""
         if self._switch is None:
             raise ServerError("This server always batches continuously.", "Start it with static=True to switch.")
+        if self.simulated:
+            self.request("POST", "/labs/static", {"on": static})
         if static:
             self._switch.touch()
         else:

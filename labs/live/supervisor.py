@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -33,9 +32,8 @@ def main() -> int:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     prctl = adopt_orphans()
-    temporary = tempfile.mkdtemp(prefix="labs-")
     try:
-        child = spawn(order, temporary, prctl)
+        child = spawn(order, prctl)
         if child is None:
             return 127
         print(child.pid, flush=True)
@@ -43,7 +41,7 @@ def main() -> int:
         end(child, order["grace"])
         sweep(child.pid)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(order["temporary"], ignore_errors=True)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
@@ -56,7 +54,7 @@ def adopt_orphans():
     return prctl
 
 
-def spawn(order: dict, temporary: str, prctl) -> subprocess.Popen | None:
+def spawn(order: dict, prctl) -> subprocess.Popen | None:
     """Start the command in a group of its own, its words in the log, its temporary files in one folder."""
 
     def in_child() -> None:
@@ -69,7 +67,7 @@ def spawn(order: dict, temporary: str, prctl) -> subprocess.Popen | None:
     with open(order["log"], "ab") as log:
         try:
             return subprocess.Popen(
-                order["command"], cwd=order["cwd"], env=os.environ | order["env"] | {"TMPDIR": temporary},
+                order["command"], cwd=order["cwd"], env=os.environ | order["env"] | {"TMPDIR": order["temporary"]},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, **apart,
             )  # fmt: skip
         except OSError as error:
