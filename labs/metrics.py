@@ -163,7 +163,7 @@ class Shape:
             return f"nearly uniform lengths: {steps}, so the choice matters little"
         if self.gain < 2:
             return f"lengths vary somewhat: {steps}"
-        return f"lengths vary widely: {steps}, so it carries your capacity"
+        return f"lengths vary widely: {steps}: it matters a lot"
 
 
 def shape(lengths: Ints, slots: int = 32) -> Shape:

@@ -52,7 +52,7 @@ class Question:
     @property
     def prompt(self) -> str:
         """Both parts, to be shown together."""
-        return f"{self.recall} Then reply to this: {self.ask}"
+        return f"{self.recall} Say it to yourself, then answer: {self.ask}"
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -135,8 +135,8 @@ QUESTIONS: tuple[Question, ...] = (
         answer="Static batching decides once for each group, which runs together and comes back together. Continuous "
                "batching decides before every token step who is in the batch: a request that is done leaves at once, "
                "and one that waits takes its slot.",
-        ask="Eight slots hold A to H, and a ninth request waits. At which step does it begin under continuous "
-            "batching?",
+        ask="Eight slots hold A to H, and a ninth request has been waiting since step 0. At which step does it "
+            "begin under continuous batching?",
         value=12, unit="steps", because="A is done after 12 steps, and its slot is free at once.",
         slips=((950, "that is static batching, where the ninth waits for H."),
                (0, "at step 0 all eight slots are taken."),
@@ -302,9 +302,9 @@ QUESTIONS: tuple[Question, ...] = (
                (16, "those are tokens per step."), (0.005, "that is one slot's share: there are 32."))),
     Question(
         "which_workload", "03",
-        recall="Which of the two workloads do you have, and how do you find out before deploying?",
+        recall="Do your output lengths vary, or are they nearly equal, and how do you find out before deploying?",
         answer="Look at the output lengths in your log. If p99 is near p50 and CV is near 0, continuous batching gains "
-               "little on a backlog. If p99 is many times p50, it carries your capacity. Then run both schedulers over "
+               "little on a backlog. If p99 is many times p50, it matters a lot. Then run both schedulers over "
                "the lengths themselves: two logs of equal mean and CV may gain differently, and a lognormal fitted to "
                "a log may miss its gain by far.",
         ask="Which of these says least about the gain on a backlog?",
@@ -365,8 +365,8 @@ QUESTIONS: tuple[Question, ...] = (
 
     Question(
         "page_order", "04",
-        recall="The page lists a step as schedule, execute, retire, admit, preempt. In which order does vLLM V1 do "
-               "these, and what follows from it?",
+        recall="Many texts list a step as schedule, execute, retire, admit, preempt. In which order does vLLM V1 do "
+               "these, with synchronous scheduling, and what follows from it?",
         answer="Schedule holds three of them: it goes through the running requests, preempting where blocks are short, "
                "and then admits. After it comes the forward pass, and after that retiring. So a step's batch is fixed "
                "before its forward pass, and the slot and the blocks of a request that finishes are given away by the "
@@ -383,7 +383,7 @@ QUESTIONS: tuple[Question, ...] = (
                "that arrived last. It loses all its blocks, and so the keys and values of every token that it had "
                "computed. It keeps its output: what was streamed is not made again. Under fcfs it waits at the head "
                "of the queue, under priority where its urgency puts it. When it resumes, prompt and output are "
-               "computed again as one prefill. Nothing is swapped to CPU memory.",
+               "computed again as prefill. Nothing is swapped to CPU memory.",
         ask="A request with a prompt of 300 tokens has made 41 when it is preempted. How many tokens does it compute "
             "before it makes the next one?",
         value=341, unit="tokens", because="its prompt and its 41 output tokens are one prefill now.",

@@ -156,7 +156,7 @@ RIGHT = {
         static_finish_with_numpy, static_finish_by_counting, lambda ls, k: slots.static_batching(ls, k).finish],
     "continuous_finish": [
         continuous_with_a_heap, continuous_by_recursion, lambda ls, k: slots.continuous_batching(ls, k).finish],
-    "page_percentile": [
+    "nearest_rank": [
         percentile_in_place, metrics.percentile, lambda v, q: (np.sort(v)[min(int(q * len(v)), len(v) - 1)])],
     "split_latency": [
         lambda a, s, f, n: [(s - a) / n, f / n - s / n], lambda a, s, f, n: np.array([s - a, f - s]) / n,
@@ -461,7 +461,7 @@ WRONG = {
         (returns_the_slots, "slots_not_requests"),
         (continuous_total, "total"),
     ],
-    "page_percentile": [
+    "nearest_rank": [
         (lambda v, q: sorted(v)[int(len(v) * q)], "past_the_end"),
         (lambda v, q: v[-1] if q == 1 else v[int(q * len(v))], "unsorted"),
         (lambda v, q: sorted(v)[::-1][min(int(q * len(v)), len(v) - 1)], "descending"),

@@ -275,7 +275,7 @@ def test_there_is_one_for_each_of_the_pages_twelve_and_enough_for_each_notebook(
 @every
 def test_a_question_is_complete(q):
     assert bool(q.options) != (q.value is not None)
-    assert q.prompt == f"{q.recall} Then reply to this: {q.ask}"
+    assert q.prompt == f"{q.recall} Say it to yourself, then answer: {q.ask}"
     for text in texts(q):
         assert text == text.strip()
     for text in (q.recall, q.ask):

@@ -198,9 +198,9 @@ CONTINUOUS_FINISH = Exercise(
     ))
 
 
-# ---- page_percentile ------------------------------------------------------------------------------------------------
+# ---- nearest_rank ------------------------------------------------------------------------------------------------
 
-def _page_percentile(values: list, q: float) -> float:
+def _nearest_rank(values: list, q: float) -> float:
     """Take the smallest away until int(q n) are gone; what is then the smallest is the answer."""
     left = list(values)
     for _ in range(min(int(q * len(values)), len(values) - 1)):
@@ -214,11 +214,11 @@ def _values(rng: random.Random) -> tuple:
 
 
 PAGE_PERCENTILE = Exercise(
-    id="page_percentile", notebook="02", title="Which value is p99?", minutes=6, difficulty=1,
-    signature="page_percentile(values, q)", returns="one number",
+    id="nearest_rank", notebook="02", title="Which value is p99?", minutes=6, difficulty=1,
+    signature="nearest_rank(values, q)", returns="one number",
     task="return sorted(values)[int(q * n)] for n values, and the largest at q = 1; q runs from 0 to 1.",
     shows="a percentile needs its method beside it: this one is always a value that occurred, and needs many of them.",
-    oracle=_page_percentile,
+    oracle=_nearest_rank,
     explain=lambda v, q: f"Sorted: {sorted(v)}; int({q} x {len(v)}) = {int(q * len(v))}, and the last index is "
                          f"{len(v) - 1}.",
     worked=((([3, 1, 2], 0.5), 2), (([3, 1, 2], 0), 1), (([3, 1, 2], 1), 3), (([1, 4, 1, 1], 0.5), 1), (([7], 0.99), 7),

@@ -75,7 +75,7 @@ class Panel(Displayed):
         self._redraw = LatestWins(self.render_now)
         self._message, self._numbers, self._picture = w.HTML(), w.HTML(), w.HTML()
         self._table = w.HTML(layout=w.Layout(overflow="auto", max_width="100%"))
-        self.reset_button = w.Button(description="Reset", tooltip="Back to the page's numbers", icon="undo")
+        self.reset_button = w.Button(description="Reset", tooltip="Back to the first numbers", icon="undo")
         self.reset_button.on_click(lambda _: self.reset())
         super().__init__([self.layout_controls(), self._message, self._numbers, self._picture, self._table])
         for name, control in self.controls.items():

@@ -159,7 +159,7 @@ def _rows(point: Row) -> list[list[str]]:
         both("steps", "steps", ",d"),
         both("normalised latency p50 (steps per token)", "p50", ",.1f"),
         both("normalised latency p99", "p99", ",.1f"),
-        ["highest load it can sustain (static: the law)", f"{point['law']:.3f}", "1.000"],
+        ["highest load it can keep up with", f"{point['law']:.3f}", "1.000"],
     ]
 
 

@@ -109,7 +109,7 @@ def _rows(results: list[Outcome]) -> list[list[str]]:
         row("— of it in a slot", lambda r: _latency(r.service)),
         row("utilisation without warm-up and drain", lambda r: _percent(metrics.steady_utilisation(r.schedule))),
         row("drain (steps)", lambda r: f"{metrics.drain(r.schedule):,}"),
-        row("highest load it can sustain (static: the law)", lambda r: f"{r.limit:.3f}"),
+        row("highest load it can keep up with", lambda r: f"{r.limit:.3f}"),
     ]
 
 
