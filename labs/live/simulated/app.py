@@ -120,7 +120,9 @@ class Marked:
         if self.expected and scope["path"].startswith("/v1") and not self._known(scope):
             await JSONResponse({"error": "Unauthorized"}, 401)(scope, receive, marked)
         else:
-            await self.app(scope, receive, marked)
+            # Only the end of the server cancels a request: its stream is cut, and there is nobody to tell.
+            with suppress(asyncio.CancelledError):
+                await self.app(scope, receive, marked)
 
     def _known(self, scope: Scope) -> bool:
         """Whether the request brings the key."""

@@ -5,6 +5,7 @@ import argparse
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 
 import uvicorn
@@ -73,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     server = uvicorn.Server(uvicorn.Config(app, given.host, given.port, timeout_graceful_shutdown=1,
                                            access_log=not given.disable_uvicorn_access_log, backlog=2048))
     log.warning("SIMULATED server: no model and no GPU; the steps are labs.engine's, their times a straight line.")
-    server.run()
+    with suppress(KeyboardInterrupt):  # uvicorn has shut down by then, and raises it again
+        server.run()
     if not server.started:
         raise SystemExit(1)
