@@ -111,6 +111,7 @@ def _admission() -> list[Corner]:
 def _preemption() -> list[Corner]:
     """Rules 4 and 5: who is chosen, and what becomes of it."""
     urgent = {"policy": "priority"}
+    short = {"max_num_batched_tokens": 8, "scheduler_reserve_full_isl": False}
     return [
         (by_hand("fcfs: the last of running is the victim", "a 7+9, b 7+9, c 7+9", num_gpu_blocks=7), "preemption"),
         (by_hand("the last preempts itself", "a 8+9, b 3+9", num_gpu_blocks=5), "self-preemption"),
@@ -128,9 +129,10 @@ def _preemption() -> list[Corner]:
         (by_hand("a self-preemption in the middle ends the scan", "a 1+9, b 7+9 @1 p3, c 1+9 @2", num_gpu_blocks=5,
                  **urgent),
          "self-preemption"),
-        (by_hand("a refund goes to those after", "a 2+9 p9, b 4+9, c 30+3 @1, d 20+3 @1", num_gpu_blocks=13,
-                 max_num_batched_tokens=8, scheduler_reserve_full_isl=False, **urgent),
+        (by_hand("a refund goes to those after", "a 9+9 p9, b 3+9 @1, c 20+3 @2", num_gpu_blocks=7, **short, **urgent),
          "victim already scheduled in that step (refund)"),
+        (by_hand("a refund does not lengthen the chunk that caused it", "a 9+9 p9, b 1+3 @1, c 20+3 @2",
+                 num_gpu_blocks=7, **short, **urgent), "victim already scheduled in that step (refund)"),
         (by_hand("a victim waits behind a more urgent one", "a 7+9, b 7+9 p2, c 7+9 @1 p1", num_gpu_blocks=5, **urgent),
          "preemption"),
         (by_hand("a resumed request is longer than the budget", "a 12+30, b 12+30", num_gpu_blocks=13,
