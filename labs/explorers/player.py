@@ -140,9 +140,7 @@ class StepPlayer(Panel):
         c, config = self.controls, preset.config
         _range(c["max_num_seqs"], config.max_num_seqs, *preset.seqs)
         _range(c["num_gpu_blocks"], config.num_gpu_blocks, *preset.blocks)
-        with c["max_num_batched_tokens"].hold_sync():
-            c["max_num_batched_tokens"].options = [(f"{n:,}", n) for n in preset.budgets]
-            c["max_num_batched_tokens"].value = config.max_num_batched_tokens
+        _options(c["max_num_batched_tokens"], config.max_num_batched_tokens, preset.budgets)
         for name in ("enable_chunked_prefill", "policy"):
             c[name].value = getattr(config, name)
 
@@ -202,10 +200,19 @@ def table(replay: Replay, record: Any) -> list[list[str]]:
 
 
 def _range(control: w.Widget, value: int, least: int, most: int, step: int = 1) -> None:
-    """Give a slider, or what plays it, a range and a value; never through a state in which least is above most.
+    """Give a slider, or what plays it, a range and a value.
 
-    The page gets it in one message: a slider that is told piece by piece moves its value in between, and says so.
+    The page hears of each in turn, and a slider there that finds its value outside of its range, or between two of its
+    steps, moves it and says so, as if the reader had: so on the way to the new range the value is inside of both.
     """
-    with control.hold_sync():
-        control.max = max(control.max, most)
-        control.min, control.max, control.step, control.value = least, most, step, value
+    control.step = 1
+    control.min, control.max = min(control.min, least), max(control.max, most)
+    control.value = value
+    control.min, control.max, control.step = least, most, step
+
+
+def _options(control: w.SelectionSlider, value: int, options: Iterable[int]) -> None:
+    """Give a slider other values to choose from, in the same way."""
+    control.index = 0
+    control.options = [(f"{n:,}", n) for n in options]
+    control.value = value
