@@ -181,7 +181,7 @@ class Row:
     @property
     def short(self) -> bool:
         """Whether the answer ended by itself before max_tokens: then max_tokens says nothing about its length."""
-        return self.ok and self.finish_reason is not None and (self.completion_tokens or 0) < self.ask.max_tokens
+        return self.ok and self.completion_tokens is not None and self.completion_tokens < self.ask.max_tokens
 
 
 def hold_groups(rows: Sequence[Row], k: int) -> tuple[Row, ...]:

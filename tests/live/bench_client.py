@@ -46,7 +46,7 @@ def run(server: SimpleNamespace, streams: int, tokens: int) -> tuple[Measurement
 
 def report(title: str, seen: Measurement, cpu: float, took: float, stamped: bool) -> None:
     """Print what one run showed."""
-    gaps, lag = 1000 * seen.gaps(), 1000 * np.array(seen.lag)
+    gaps, lag = 1000 * seen.gaps(), 1000 * np.array(seen.lag or [0.0])
     print(f"{title}: {seen.statuses}, peak in flight {seen.peak_in_flight}, {seen.output_tokens:,} tokens in "
           f"{took:.1f} s, client's processor {cpu:.1f} s ({cpu / took:.0%} of a core)")  # fmt: skip
     print(f"  ITL mean {gaps.mean():.1f} ms, p50 {np.median(gaps):.1f}, p99 {np.quantile(gaps, 0.99):.1f}; "
@@ -54,8 +54,11 @@ def report(title: str, seen: Measurement, cpu: float, took: float, stamped: bool
           f"p99 {np.quantile(lag, 0.99):.1f}")  # fmt: skip
     if stamped:
         own = 1000 * np.concatenate([added(row) for row in seen.ok])
+        p99 = np.quantile(own, 0.99)
         print(f"  added to a gap by the client: mean {own.mean():.2f} ms, p50 of its size {np.median(abs(own)):.1f}, "
-              f"p99 {np.quantile(own, 0.99):.1f} ({np.quantile(own, 0.99) / gaps.mean():.0%} of the mean gap)")  # fmt: skip
+              f"p99 {p99:.1f} ({p99 / gaps.mean():.0%} of the mean gap)")  # fmt: skip
+    for error in sorted({row.error for row in seen.failed}):
+        print(f"  failed: {error}")
 
 
 def main() -> int:
