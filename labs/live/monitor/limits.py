@@ -2,6 +2,7 @@
 
 "Below the cap with requests waiting" need not mean memory: it may be the token budget, a prompt at the head of the
 queue that doesn't fit, or a deferral. The page says which as far as it can, and what it can't tell is said too.
+vLLM counts a preemption once the victim has made its next token, so full KV blocks are seen before it.
 """
 from __future__ import annotations
 
@@ -208,5 +209,5 @@ def _budget(seen: _Seen) -> Diagnosis | None:
 
 def _gate(seen: _Seen) -> Diagnosis:
     return Diagnosis("full-prompt gate", f"{seen.counts}; {seen.memory}: the blocks that are free are too few for the "
-                     "whole prompt at the head of the queue, and only the head is tried.",
+                     "prompt at the head of the queue, whole or even in part, and only the head is tried.",
                      "Send long prompts elsewhere or give the KV cache more memory; short ones behind it wait too.")

@@ -191,7 +191,7 @@ def _samples(text: str) -> Iterator[tuple[Sample, float]]:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             place = _PLACES.get(_PREFIX.sub("", sample.name))
-            if place and math.isfinite(sample.value):
+            if place:
                 found[place.name][place.age].append((_sample(place, sample.labels), sample.value))
     for ages in found.values():
         yield from ages[min(ages)]
@@ -219,22 +219,28 @@ def _metrics(samples: Mapping[Sample, float], **about: bool) -> Metrics:
         elif name in _DETAIL:
             values[name] = _by_detail(of_it)
         elif name not in ("kv_usage", "cache_config", CREATED):
-            values[name] = math.fsum(value for _, value in of_it)
+            values[name] = _sum(value for _, value in of_it)
     engines = _engine_names({s.source for name in ("running", "kv_usage") for s, _ in by_name[name]})
-    each = {engines[s.source]: value for s, value in by_name["kv_usage"]}
+    each = {engines[s.source]: value for s, value in by_name["kv_usage"] if math.isfinite(value)}
     return Metrics(**values, **_cache_config(by_name["cache_config"]), kv_usage=max(each.values(), default=None),
                    kv_usage_by_engine=each, engines=tuple(sorted(engines.values())), samples=samples, **about)
 
 
+def _sum(values: Iterable[float]) -> float | None:
+    """All engines together; None if one of them isn't a number, for then the sum isn't known."""
+    total = sum(values)
+    return total if math.isfinite(total) else None
+
+
 def _by_detail(samples: Iterable[tuple[Sample, float]]) -> dict[str, float]:
-    """The sum for each reason."""
+    """The sum for each reason, of those that are known."""
     sums: dict[str, float] = defaultdict(float)
     for sample, value in samples:
         sums[sample.detail] += value
-    return dict(sums)
+    return {detail: value for detail, value in sums.items() if math.isfinite(value)}
 
 
-def _histogram(samples: Iterable[tuple[Sample, float]]) -> Histogram:
+def _histogram(samples: Iterable[tuple[Sample, float]]) -> Histogram | None:
     """One histogram of all engines', with the bounds that all of them have."""
     buckets: dict[tuple, dict[float, float]] = defaultdict(dict)
     total = {"sum": 0.0, "count": 0.0}
@@ -244,8 +250,9 @@ def _histogram(samples: Iterable[tuple[Sample, float]]) -> Histogram:
         else:
             total[sample.part] += value
     bounds = tuple(sorted(set.intersection(*map(set, buckets.values())))) if buckets else ()
-    counts = tuple(math.fsum(of_one[bound] for of_one in buckets.values()) for bound in bounds)
-    return Histogram(bounds, counts, total["sum"], total["count"])
+    counts = tuple(sum(of_one[bound] for of_one in buckets.values()) for bound in bounds)
+    known = math.isfinite(sum(counts) + sum(total.values()))
+    return Histogram(bounds, counts, total["sum"], total["count"]) if known else None
 
 
 def _cache_config(samples: Iterable[tuple[Sample, float]]) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """What the simulated server's /metrics page says, under vLLM's names, so that one reader reads both.
 
 Source: vLLM 0.32, v1/metrics/loggers.py and buckets.py. As there, a step counts when it has made a token, and a
-prompt when its first token is out. Unlike there, the gauges are those of the moment, even while nothing runs.
+prompt when its first token is out. Unlike there, the gauges are those of the moment, even while nothing runs, and
+a preemption counts at once, not when its victim has made its next token.
 """
 from __future__ import annotations
 
