@@ -41,7 +41,7 @@ def _pages_step() -> Preset:
     """180 requests that are decoding when X and Y arrive, with 2,000 prompt tokens each."""
     crowd = [Request(f"d{i}", 10, 24 + i % 37, 0) for i in range(180)]
     return Preset(
-        "the page's step",
+        "two long prompts beside 180",
         "180 sequences are decoding when X and Y bring 4,000 prompt tokens at step 2. Steps 2 to 4: what is left of "
         "the budget beside the decoders is what prefill gets. Then set the budget to 8,192.",
         (*crowd, *_many("X Y", 2000, (20, 20), arrival=2)),

@@ -161,7 +161,7 @@ def own_requests() -> Iterator[str]:
     assert "Long was refused: the request needs 57 KV blocks" in panel.children[1].value, panel.children[1].value
     yield "own requests"
     panel.controls["preset"].set_state({"index": 1})
-    assert panel.values["preset"] == "the page's step"
+    assert panel.values["preset"] == "two long prompts beside 180"
     yield "from own requests to a preset"
     nobody = explorers.step_player(([], config))
     assert nobody.error == "no step ran: there are no requests", nobody.error

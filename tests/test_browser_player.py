@@ -128,7 +128,7 @@ def test_playing_starts_where_the_slider_is_and_ends_at_the_last_step(lab: Lab, 
 
 
 def test_knobs_run_again_and_nonsense_is_said(lab: Lab, chrome: Browser, shots: Path) -> None:
-    preset = PRESETS["the page's step"]
+    preset = PRESETS["two long prompts beside 180"]
     with opened(chrome, lab, lab.notebook("knobs.ipynb", CELL.format(preset.name))) as session:
         panel, page = open_panel(session), session.page
         found, config = records(preset)
@@ -153,9 +153,9 @@ def test_knobs_run_again_and_nonsense_is_said(lab: Lab, chrome: Browser, shots: 
 
 
 def test_each_preset_after_the_other_brings_its_own_settings(lab: Lab, chrome: Browser) -> None:
-    with opened(chrome, lab, lab.notebook("presets.ipynb", CELL.format("the page's step"))) as session:
+    with opened(chrome, lab, lab.notebook("presets.ipynb", CELL.format("two long prompts beside 180"))) as session:
         panel = open_panel(session)
-        for preset in [*PRESETS.values(), PRESETS["the page's step"]] * 2:
+        for preset in [*PRESETS.values(), PRESETS["two long prompts beside 180"]] * 2:
             choose(panel, "preset", preset.name)
             found, config = records(preset)
             assert_numbers(panel, found[preset.start], config, preset.name)
@@ -170,7 +170,7 @@ def test_each_preset_after_the_other_brings_its_own_settings(lab: Lab, chrome: B
 
 @pytest.mark.parametrize("width", [1280, 800])
 def test_nothing_is_cut_off(width: int, lab: Lab, chrome: Browser, shots: Path) -> None:
-    with opened(chrome, lab, lab.notebook("narrow_player.ipynb", CELL.format("the page's step")),
+    with opened(chrome, lab, lab.notebook("narrow_player.ipynb", CELL.format("two long prompts beside 180")),
                 width=width) as session:
         panel = open_panel(session)
         session.page.screenshot(path=shots / f"player_{width}.png")

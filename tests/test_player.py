@@ -94,7 +94,7 @@ def test_with_colabs_versions(root: Path) -> None:
 
 
 def test_a_name_that_is_no_presets() -> None:
-    with pytest.raises(ValueError, match="no preset 'the step': choose from \"the page's step\", 'one long"):
+    with pytest.raises(ValueError, match="no preset 'the step': choose from 'two long prompts beside 180', 'one long"):
         explorers.step_player("the step")
 
 
@@ -129,7 +129,7 @@ def test_a_preset_is_run_once_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("labs.explorers.player.run", lambda r, c, **more: runs.append(c) or engine.run(r, c, **more))
     panel = explorers.step_player()
     panel.controls["preset"].set_state({"index": 4})
-    assert runs == [PRESETS["the page's step"].config, PRESETS["urgent requests under priority"].config]
+    assert runs == [PRESETS["two long prompts beside 180"].config, PRESETS["urgent requests under priority"].config]
     assert panel.play.max == panel.controls["step"].max == 41
 
 
@@ -167,7 +167,7 @@ def test_rows_together_leave_nobody_out(one: str, most: int) -> None:
 
 
 def test_the_page_shows_its_crowd_in_one_row() -> None:
-    run = replay("the page's step")
+    run = replay("two long prompts beside 180")
     record = run.records[2]
     crowd, x = run.running_rows(record, MOST_RUNNING)
     assert (len(crowd.ids), crowd.kind, crowd.tokens, x.ids) == (180, "decode", 180, ("X",))
@@ -176,7 +176,7 @@ def test_the_page_shows_its_crowd_in_one_row() -> None:
 
 
 def test_colours_stay_the_same_and_only_a_crowd_shares_one() -> None:
-    run = replay("the page's step")
+    run = replay("two long prompts beside 180")
     assert {run.colours[f"d{i}"] for i in range(180)} == {CROWD_COLOUR}
     assert len({run.colours["X"], run.colours["Y"], CROWD_COLOUR}) == 3
     assert len(set(replay("urgent requests under priority").colours.values())) == 8
@@ -289,8 +289,8 @@ def test_every_picture_says_its_records_numbers_in_print_and_in_words(one: str) 
 
 
 @pytest.mark.parametrize(("name", "at", "said"), [
-    ("the page's step", 2, "step 2: the token budget binds; 1 waitsX has 132 tokens to go"),
-    ("the page's step", 5, "step 5: no limit binds; nobody waits"),
+    ("two long prompts beside 180", 2, "step 2: the token budget binds; 1 waitsX has 132 tokens to go"),
+    ("two long prompts beside 180", 5, "step 5: no limit binds; nobody waits"),
     ("one long prompt, chunking off", 8,
      "step 8: the token budget binds; 3 waitL, at the head, needs 508 tokens at once, 507 left"),
     ("memory too short", 19, "step 19: KV blocks bind; 2 waitF and E preempted: 96 computed tokens lost"),
@@ -331,8 +331,8 @@ def test_any_name_is_safe(name: str) -> None:
 
 
 GOLDENS = {
-    "step_page_first_chunk": ("the page's step", 2),
-    "step_page_second_chunk": ("the page's step", 3),
+    "step_page_first_chunk": ("two long prompts beside 180", 2),
+    "step_page_second_chunk": ("two long prompts beside 180", 3),
     "step_long_prompt_waits": ("one long prompt, chunking off", 8),
     "step_two_finish": ("one long prompt, in chunks", 11),
     "step_preempts": ("memory too short", 35),

@@ -32,7 +32,7 @@ def test_quick_to_scrub_finishes_and_says_what_to_look_for(preset: Preset) -> No
     assert preset.start < done.steps <= 120
     assert {outcome.reason for outcome in done.outcomes.values()} == {"length"}
     assert 40 < len(preset.sentence) < 260 and preset.sentence.endswith(".")
-    assert list(PRESETS)[0] == "the page's step"
+    assert list(PRESETS)[0] == "two long prompts beside 180"
 
 
 @EACH
@@ -44,7 +44,7 @@ def test_ranges_hold_the_preset_itself(preset: Preset) -> None:
 
 
 def test_pages_step_takes_three_steps_at_2048() -> None:
-    done = played("the page's step")
+    done = played("two long prompts beside 180")
     assert [tokens(done, i) for i in (2, 3, 4)] == [
         ({"X": 1868}, 180), ({"X": 132, "Y": 1736}, 180), ({"Y": 264}, 181)]
     assert [r.binding_limit for r in done.records[1:5]] == ["none", "token budget", "token budget", "none"]
@@ -52,7 +52,7 @@ def test_pages_step_takes_three_steps_at_2048() -> None:
 
 
 def test_pages_step_takes_one_step_at_8192() -> None:
-    done = played("the page's step", max_num_batched_tokens=8192)
+    done = played("two long prompts beside 180", max_num_batched_tokens=8192)
     assert tokens(done, 2) == ({"X": 2000, "Y": 2000}, 180)
     assert tokens(done, 3) == ({}, 182)
 

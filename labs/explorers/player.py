@@ -21,9 +21,10 @@ SPEEDS = [("slow", 1500), ("normal", 600), ("fast", 150)]  # milliseconds a step
 KNOBS = ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "enable_chunked_prefill", "policy")
 KNOB = "360px"  # so that two stand side by side in a narrow notebook
 OWN = "your own requests"
+FIRST = "two long prompts beside 180"  # the preset that a player opens with
 
 
-def step_player(preset: str | Preset | tuple[Iterable[Request], SchedulerConfig] = "the page's step") -> Panel:
+def step_player(preset: str | Preset | tuple[Iterable[Request], SchedulerConfig] = FIRST) -> Panel:
     """A panel that plays a run step by step: one of the presets by name, or (requests, config) of your own.
 
     Arrivals are in steps. Raises ValueError for a name that is not a preset's.
