@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labs.live.monitor.page import Metrics, delta
+from labs.live.monitor.between import delta
+from labs.live.monitor.page import Metrics
 
 LIMITS = ("sequence cap", "at the cap", "KV blocks", "preemption", "token budget", "full-prompt gate", "blocked head",
           "deferred", "under-loaded", "idle", "dead", "unknown")

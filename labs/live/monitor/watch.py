@@ -11,7 +11,8 @@ from types import TracebackType
 
 import numpy as np
 
-from labs.live.monitor.page import Metrics, delta, read_metrics
+from labs.live.monitor.between import delta
+from labs.live.monitor.page import Metrics, read_metrics
 
 FASTEST = 0.05  # seconds; 20 pages a second cost a server nothing, 50 slow it by a third
 _NAMES = ("running", "waiting", "waiting_by_reason", "kv_usage", "cache_config", "preemptions", "generation_tokens",

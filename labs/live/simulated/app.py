@@ -17,10 +17,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from labs.engine import StepRecord, StepTime
-from labs.live.simulated import protocol, text
+from labs.live.simulated import text
+from labs.live.simulated.answer import Answer, list_of_models, new_id
+from labs.live.simulated.asked import ApiError, Asked, invalid, read_body, read_request
 from labs.live.simulated.engine import Engine, Job
 from labs.live.simulated.metrics import Statistics
-from labs.live.simulated.protocol import Answer, ApiError, Asked
 from labs.scheduler import SchedulerConfig
 from labs.workload import Request as Work
 
@@ -57,7 +58,7 @@ class Front:
             statistics.rejected("max_num_queued_tokens")
             raise ApiError(_BACKLOG, None, "Service Unavailable", 503)
         # The order of arrival stands for its time, so that no two requests tie.
-        work = Work(protocol.new_id(asked.chat), len(asked.prompt), asked.max_tokens, self.engine.next_number(),
+        work = Work(new_id(asked.chat), len(asked.prompt), asked.max_tokens, self.engine.next_number(),
                     asked.priority)
         natural = None
         if not asked.ignore_eos:
@@ -144,8 +145,8 @@ async def _api_error(request: Request, error: ApiError) -> Response:
 
 async def _answer(front: Front, chat: bool, request: Request) -> Response:
     """Read, queue, and answer, in one piece or as a stream."""
-    body = protocol.read_body(await request.body(), request.headers.get("content-type", ""))
-    asked = protocol.read_request(body, chat, front.model, front.config.max_model_len)
+    body = read_body(await request.body(), request.headers.get("content-type", ""))
+    asked = read_request(body, chat, front.model, front.config.max_model_len)
     job = front.admit(asked)
     answer = Answer(asked, job)
     if asked.stream:
@@ -200,7 +201,7 @@ def _routes(front: Front) -> list[Route]:
         return Response(status_code=503 if request.app.state.loop.done() else 200)
 
     async def models(request: Request) -> Response:
-        return JSONResponse(protocol.models(front.model, front.config.max_model_len, front.created))
+        return JSONResponse(list_of_models(front.model, front.config.max_model_len, front.created))
 
     async def version(request: Request) -> Response:
         return JSONResponse({"version": VERSION})
@@ -234,7 +235,7 @@ async def _pause(engine: Engine, request: Request) -> Response:
     """Stop after the current step: "keep" what is in flight, "abort" it, or "wait" for it first."""
     mode = request.query_params.get("mode", "abort")
     if mode not in ("abort", "wait", "keep"):
-        raise protocol.invalid("literal_error", "query.mode", "Input should be 'abort', 'wait' or 'keep'", mode)
+        raise invalid("literal_error", "query.mode", "Input should be 'abort', 'wait' or 'keep'", mode)
     while mode == "wait" and engine.jobs:
         await asyncio.sleep(0.01)
     if mode == "abort":
@@ -245,9 +246,9 @@ async def _pause(engine: Engine, request: Request) -> Response:
 
 async def _switch(engine: Engine, request: Request) -> Response:
     """Turn static batching on or off: the simulated server's own."""
-    on = protocol.read_body(await request.body(), request.headers.get("content-type", "")).get("on")
+    on = read_body(await request.body(), request.headers.get("content-type", "")).get("on")
     if not isinstance(on, bool):
-        raise protocol.invalid("bool_type", "body.on", "Input should be a valid boolean", on)
+        raise invalid("bool_type", "body.on", "Input should be a valid boolean", on)
     engine.scheduler.static = on
     return JSONResponse({"static": on})
 
