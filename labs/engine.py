@@ -98,8 +98,10 @@ class StepTime:
     per_prefill_token: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.base > 0 and math.isfinite(self.base + self.per_sequence + self.per_prefill_token)):
-            raise ValueError(f"a step must take more than 0 seconds, got base {self.base}")
+        parts = self.base, self.per_sequence, self.per_prefill_token
+        if not all(isinstance(part, (int, float)) and 0 <= part < math.inf for part in parts) or self.base == 0:
+            raise ValueError("a step time needs a base above 0 and two further parts of at least 0, all in seconds, "
+                             f"got {parts}")
 
     def __call__(self, decode: int, prefill: int) -> float:
         """Seconds of one step with so many decoding sequences and prefill tokens."""
@@ -117,15 +119,25 @@ class Fit:
 def fit_step_time(decode: Sequence[int], prefill: Sequence[int], seconds: Sequence[float]) -> Fit:
     """Least squares over measured steps: decoding sequences, prefill tokens and seconds of each.
 
-    A term that never varied can't be told apart and is left at 0. Raises ValueError for fewer than 3 steps.
+    A term that never varied can't be told apart and is left at 0, and so is one that noise makes negative. Raises
+    ValueError for fewer than 3 steps, for times that aren't numbers, and for steps without a fixed cost.
     """
+    if not 3 <= len(seconds) == len(decode) == len(prefill):
+        raise ValueError("a fit needs at least 3 steps, each with its sequences, prefill tokens and seconds")
     columns = np.array([np.ones(len(seconds)), decode, prefill], dtype=float).T
     seconds = np.asarray(seconds, dtype=float)
-    if len(seconds) < 3 or columns.shape[0] != len(seconds):
-        raise ValueError("a fit needs at least 3 steps, each with its sequences, prefill tokens and seconds")
-    varies = np.array([True, np.ptp(columns[:, 1]) > 0, np.ptp(columns[:, 2]) > 0])
-    coefficients = np.zeros(3)
-    coefficients[varies] = np.linalg.lstsq(columns[:, varies], seconds, rcond=None)[0]
+    if not (np.isfinite(columns).all() and np.isfinite(seconds).all()):
+        raise ValueError("a fit needs numbers: leave out steps whose tokens or seconds are NaN or infinite")
+    used, coefficients = np.ptp(columns, axis=0) > 0, np.zeros(3)
+    used[0] = True
+    while True:
+        coefficients[:] = 0
+        coefficients[used] = np.linalg.lstsq(columns[:, used], seconds, rcond=None)[0]
+        if not (negative := coefficients[1:] < 0).any():
+            break
+        used[1:] &= ~negative
+    if coefficients[0] <= 1e-12:
+        raise ValueError("these steps show no fixed cost: measure some with few sequences and some with many")
     residual = float(np.sqrt(np.mean((columns @ coefficients - seconds) ** 2)))
     return Fit(StepTime(*map(float, coefficients)), residual)
 
@@ -205,18 +217,30 @@ def run(requests: Iterable[Request], config: SchedulerConfig, step_time: StepTim
     `stops[id]` is the output token at which a request draws a stop token, unknown to the scheduler; `aborts[id]` is
     when it is taken out from outside, on arrival if that is later. Arrivals and aborts are in seconds with a
     `step_time`, in steps without. `labs.fast` finds the same steps by events; `readable`, or block `tables` in the
-    records, asks for one `step()` after the other. Raises RuntimeError after `max_steps`.
+    records, asks for one `step()` after the other. Raises ValueError for ids that two requests share or that no
+    request has, RuntimeError after `max_steps`.
     """
     requests = list(requests)
     arrival = {r.request_id: r.arrival for r in requests}
     if len(arrival) < len(requests):
         raise ValueError("two requests have the same request_id: give each one its own")
+    _known("stops", stops or {}, arrival, 1)
+    _known("aborts", aborts or {}, arrival, 0)
     coming, stops = sorted(requests, key=lambda r: r.arrival), stops or {}
-    going = sorted((max(when, arrival[name]), name) for name, when in (aborts or {}).items() if name in arrival)
+    going = sorted((max(when, arrival[name]), name) for name, when in (aborts or {}).items())
     if tables or readable or type(step_time) not in (StepTime, type(None)):  # any other might change from step to step
         return _run_step_by_step(coming, config, step_time, stops, going, tables, max_steps, list(arrival))
     trace = fast.trace(coming, config, step_time, stops, going, max_steps)
     return Run(_Replay(trace), partial(_outcomes, trace, list(arrival)), partial(getattr, trace, "series"))
+
+
+def _known(what: str, given: Mapping[str, float], requests: Collection[str], least: float) -> None:
+    """Raise ValueError if `given` names a request that isn't there, or a number below `least`."""
+    for name, number in given.items():
+        if name not in requests:
+            raise ValueError(f"{what} names {name!r}, which is no request's id")
+        if not number >= least:
+            raise ValueError(f"{what}[{name!r}] must be at least {least}, got {number}")
 
 
 def _run_step_by_step(coming: list[Request], config: SchedulerConfig, step_time: StepTime | None,

@@ -99,7 +99,7 @@ def test_a_refused_request_has_the_reason_and_no_times(readable: bool) -> None:
 def test_an_abort_takes_out_a_running_a_waiting_and_a_coming_request(readable: bool) -> None:
     one = replace(AMPLE, max_num_seqs=1)
     sent = [Request("runs", 4, 50), Request("waits", 4, 50), Request("next", 4, 2), Request("comes", 4, 9, 6.0)]
-    aborts = {"runs": 3, "waits": 2, "comes": 1, "nobody": 1}
+    aborts = {"runs": 3, "waits": 2, "comes": 1}
     done = run(sent, one, aborts=aborts, readable=readable)
     runs, waits, after, comes = (done.outcomes[name] for name in ("runs", "waits", "next", "comes"))
     assert (runs.reason, runs.output_tokens, runs.first_token, runs.finish) == ("abort", 3, 1, 3)
@@ -346,7 +346,14 @@ def test_a_term_that_never_varies_is_left_out(
 def test_too_few_steps_for_a_fit_and_a_step_without_time_are_refused() -> None:
     for bad in (lambda: fit_step_time([1, 2], [0, 0], [0.1, 0.2]), lambda: fit_step_time([], [], []),
                 lambda: StepTime(0.0), lambda: StepTime(-0.1), lambda: StepTime(math.nan),
-                lambda: StepTime(0.1, math.inf)):  # fmt: skip
+                lambda: StepTime(0.1, math.inf), lambda: StepTime(0.1, -5), lambda: StepTime(1, math.nan),
+                lambda: StepTime("1"), lambda: fit_step_time([1, 2, 3], [0, 0], [1, 1, 1]),
+                lambda: fit_step_time([1, 2, 3], [0, 0, 0], [0.1, math.nan, 0.3]),
+                lambda: fit_step_time([1, 2, 3], [0, 0, 0], [0.1, 0.2, 0.3]),
+                lambda: run([Request("a", 4, 5)], AMPLE, stops={"b": 1}),
+                lambda: run([Request("a", 4, 5)], AMPLE, stops={"a": 0}),
+                lambda: run([Request("a", 4, 5)], AMPLE, aborts={"b": 1.0}),
+                lambda: run([Request("a", 4, 5)], AMPLE, aborts={"a": math.nan})):  # fmt: skip
         with pytest.raises(ValueError) as caught:
             bad()
         one_sentence(caught.value)
@@ -364,3 +371,10 @@ def test_a_run_that_does_not_end_says_what_to_change(readable: bool) -> None:
     with pytest.raises(RuntimeError) as caught:
         run([Request("a", 4, 50)], AMPLE, max_steps=10, readable=readable)
     one_sentence(caught.value, "10 steps", "KV blocks", "max_steps")
+
+
+def test_noise_never_makes_a_part_negative() -> None:
+    time = fit_step_time([1, 2, 3, 4], [7, 7, 7, 7], [0.10, 0.09, 0.08, 0.07]).step_time
+    assert (time.per_sequence, time.per_prefill_token) == (0, 0) and time.base == pytest.approx(0.085)
+    time = fit_step_time([1, 2, 3, 4], [1, 2, 3, 5], [0.11, 0.12, 0.13, 0.12]).step_time  # alone: -0.02 a prefill token
+    assert time.per_prefill_token == 0 and time.per_sequence == pytest.approx(0.004)

@@ -61,9 +61,9 @@ def draw(seed: int) -> Workload:
         output = rng.randint(1, rng.choice([3, 20, config.max_model_len]))
         arrival = time if rng.random() < 0.7 else 0.0
         requests.append(Request(f"r{rng.randint(0, 99):02d}-{i}", prompt, output, arrival, rng.choice([0, 0, 1, -1])))
-    stops = {r.request_id: rng.randint(0, r.output_tokens + 1) for r in requests if rng.random() < 0.3}
-    aborts = {r.request_id: r.arrival + rng.randint(-3, 30) * unit for r in requests if rng.random() < 0.1}
-    return Workload(requests, config, step_time, stops, aborts | {"nobody": 1.0})
+    stops = {r.request_id: max(1, rng.randint(0, r.output_tokens + 1)) for r in requests if rng.random() < 0.3}
+    aborts = {r.request_id: max(0, r.arrival + rng.randint(-3, 30) * unit) for r in requests if rng.random() < 0.1}
+    return Workload(requests, config, step_time, stops, aborts)
 
 
 def assert_same(workload: Workload) -> tuple[Run, Run]:
