@@ -63,7 +63,7 @@ class Run:
         """Send everything; come back when all has ended, at the deadline, or soon after `stop` is set."""
         begun = time.perf_counter()
         most = self.max_connections or max(self.concurrency or len(self.asks), self.warm_up)
-        async with wire.open_client(self.server, most, self.timeout) as client:
+        async with wire.open_client(self.server, most, self.timeout, self.max_connections is not None) as client:
             work = asyncio.create_task(self._work(client))
             stopper = asyncio.create_task(self._stopped())
             try:

@@ -5,8 +5,10 @@ import contextvars
 import importlib
 import ipaddress
 from contextlib import suppress
+from itertools import cycle
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
@@ -18,19 +20,43 @@ from labs.live.measurement import Ask
 http = importlib.import_module(type(openai.DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
 
 CONNECT = 10.0  # seconds for a connection: a machine that does not answer should not take the whole deadline
+POOL = 32  # connections in one pool
 sending: contextvars.ContextVar[Record | None] = contextvars.ContextVar("sending", default=None)
 
 
-def open_client(server: Any, most: int, timeout: float) -> AsyncOpenAI:
-    """A client of `server` that retries nothing, with up to `most` connections at a time."""
+class Pools(http.AsyncBaseTransport):
+    """Several connection pools, used in turn.
+
+    A pool looks at each of its connections for every request: at 500 streams one pool costs the client seconds.
+    """
+
+    def __init__(self, n: int, limits: Any) -> None:
+        trusted = http.create_ssl_context()  # reading the certificates takes a while: once will do
+        self.pools = [http.AsyncHTTPTransport(verify=trusted, limits=limits) for _ in range(n)]
+        self.turn = cycle(self.pools)
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request through the pool whose turn it is."""
+        return await next(self.turn).handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for pool in self.pools:
+            await pool.aclose()
+
+
+def open_client(server: Any, most: int, timeout: float, capped: bool = False) -> AsyncOpenAI:
+    """A client of `server` that retries nothing. `most` connections are needed at a time, or allowed if `capped`."""
     _allow_files(most)
     # vLLM closes an idle connection after 5 s: one that is used again must not race with that, as nothing is retried.
     limits = http.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=2.0)
     deadline = http.Timeout(timeout, connect=min(CONNECT, timeout))
+    # A proxy from the environment can't reach this machine; pools of our own would pass by one that is needed.
+    direct = _loopback(server.base_url) or not getproxies()
+    pools = {"transport": Pools(-(-most // POOL), limits)} if direct and not capped else {"limits": limits}
     transport = DefaultAsyncHttpxClient(
-        limits=limits, timeout=deadline, event_hooks={"request": [_note_sending]},
-        trust_env=not _loopback(server.base_url),  # a proxy from the environment can't reach this machine
-    )  # fmt: skip
+        timeout=deadline, event_hooks={"request": [_note_sending]}, trust_env=not direct, **pools
+    )
     key = getattr(server, "api_key", None) or "none"
     return AsyncOpenAI(base_url=server.base_url, api_key=key, max_retries=0, timeout=deadline, http_client=transport)
 
