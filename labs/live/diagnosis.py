@@ -133,16 +133,16 @@ CAUSES = (
         "Accept its licence on the hub and set HF_TOKEN in env, or choose another model.",
     ),
     Cause(
+        r"MaxRetryError|NameResolutionError|ConnectError|Name or service not known|Temporary failure in name resol",
+        "the model's hub could not be reached",
+        "Without internet use model='tiny' or model='smollm2'.",
+    ),
+    Cause(
         r"HFValidationError|RepositoryNotFoundError|LocalEntryNotFoundError|is not a local folder and is not a valid|"
         r"Cannot find an appropriate cached snapshot|does not appear to have a file named config\.json|"
         r"Repo id must (?:be|use)|Invalid repository ID or local directory",
         "the model was not found, neither as a folder nor on the hub",
         "Check its name; without internet use model='tiny' or model='smollm2'.",
-    ),
-    Cause(
-        r"(?:MaxRetryError|ConnectionError|Name or service not known|NameResolutionError)[^\n]*",
-        "the model's hub could not be reached",
-        "Without internet use model='tiny' or model='smollm2'.",
     ),
     Cause(
         r"No space left on device",

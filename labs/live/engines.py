@@ -88,6 +88,7 @@ def choose(engine: str, python: str | os.PathLike | None = None) -> Choice:
         )
     for kind in ENGINES if engine == "auto" else (engine,):
         if kind == "simulated":
+            _check_named(engine, python)
             return Choice(kind, sys.executable)
         preflight = check_gpu(nvidia_smi()) if kind == "vllm" else Preflight()
         if engine == kind and not preflight.ok:
@@ -95,6 +96,12 @@ def choose(engine: str, python: str | os.PathLike | None = None) -> Choice:
         if preflight.ok and (found := find(kind, python)):
             return Choice(kind, found.python, preflight)
     return _missing(engine, python)
+
+
+def _check_named(engine: str, python: str | os.PathLike | None) -> None:
+    """Who names a Python for vLLM wants no stand-in for it because of a slip in its name."""
+    if engine == "auto" and (python or os.environ.get("LABS_VLLM_PYTHON")) and not look(candidates(python)[0]):
+        raise ServerError(f"There is no vLLM in {candidates(python)[0]}.", "Correct it, or start('simulated').")
 
 
 def _missing(kind: str, python: str | os.PathLike | None) -> Choice:

