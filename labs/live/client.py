@@ -181,14 +181,14 @@ def agreement(measurement: Measurement, before: Mapping[str, Any], after: Mappin
 
 def _compare(name: str, ours: Sequence[float], theirs: tuple[float, float] | str) -> Agreement:
     """One line of the comparison."""
-    n, mean = len(ours), sum(ours) / len(ours) if len(ours) else None
+    n, mean = len(ours), float(sum(ours)) / len(ours) if len(ours) else None
     if isinstance(theirs, str):
         return Agreement(name, mean, None, None, n, None, theirs)
     total, count = theirs
     if not count or mean is None:
         return Agreement(name, mean, total / count if count else None, None, n, int(count), "one side has no values")
     server = total / count
-    words = f"client {mean / server - 1:+.1%}"
+    words = f"client {mean / server - 1:+.1%} ({1000 * (mean - server):+.1f} ms)"
     if count != n:
         words += f"; but the server counted {count:.0f} values and the client {n}: not the same requests"
     return Agreement(name, mean, server, mean / server - 1, n, int(count), words)

@@ -66,6 +66,7 @@ async def greet(client: AsyncOpenAI) -> str:
 
     Returns why there is no server to measure, or "".
     """
+    _ = client.completions, client.chat.completions  # imported on first use
     try:
         await client.models.list(timeout=http.Timeout(CONNECT))
     except openai.APIConnectionError as fault:

@@ -48,8 +48,8 @@ def run(server: SimpleNamespace, streams: int, tokens: int) -> tuple[Measurement
 def report(title: str, seen: Measurement, cpu: float, took: float, stamped: bool) -> None:
     """Print what one run showed."""
     gaps, lag = 1000 * seen.gaps(), 1000 * np.array(seen.lag or [0.0])
-    print(f"{title} (load average {os.getloadavg()[0]:.1f}): {seen.statuses}, peak in flight {seen.peak_in_flight}, {seen.output_tokens:,} tokens in "
-          f"{took:.1f} s, client's processor {cpu:.1f} s ({cpu / took:.0%} of a core)")  # fmt: skip
+    print(f"{title} (load average {os.getloadavg()[0]:.1f}): {seen.statuses}, peak in flight {seen.peak_in_flight}")
+    print(f"  {seen.output_tokens:,} tokens in {took:.1f} s; the client used a processor for {cpu:.1f} s of it")
     print(f"  ITL mean {gaps.mean():.1f} ms, p50 {np.median(gaps):.1f}, p99 {np.quantile(gaps, 0.99):.1f}; "
           f"sending took {seen.values('queue_delay').max():.2f} s; loop lag p50 {np.median(lag):.1f} ms, "
           f"p99 {np.quantile(lag, 0.99):.1f}")  # fmt: skip

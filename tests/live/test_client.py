@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import subprocess
 import sys
 import textwrap
@@ -694,6 +695,7 @@ def test_agreement_of_client_and_server() -> None:
         assert line.difference == pytest.approx(0, abs=1e-9)
         assert line.client_n == line.server_n
         assert "not the same" not in line.words
+        assert re.fullmatch(r"client [+-]0\.0% \([+-]0\.0 ms\)", line.words)
 
 
 def test_agreement_takes_histograms_of_any_shape() -> None:
