@@ -263,6 +263,9 @@ def test_shape_of_the_pages_workload() -> None:
     assert shape.gain == 8942 / 2206
     assert shape.law_gain == pytest.approx(1 / 0.2024, rel=1e-3)
     assert shape.mean == pytest.approx(118.184)
+    lengths = sorted(workload.lognormal_lengths(500, 4.2, 1.1, 0))
+    assert (shape.p50, shape.p99) == (lengths[250], lengths[495]) == (74, 718)
+    assert shape.spread == pytest.approx(718 / 74)
 
 
 @pytest.mark.parametrize(("lengths", "words"), [
@@ -281,7 +284,26 @@ def test_the_verdict_says_which_of_the_workloads_this_is(lengths: np.ndarray, wo
     (1.0, "nearly uniform"), (1.249, "nearly uniform"), (1.25, "somewhat"), (1.99, "somewhat"), (2.0, "widely"),
 ])
 def test_where_the_verdict_changes(gain: float, words: str) -> None:
-    assert words in metrics.Shape(1, 1.0, 1.0, 1.0, 0.0, 1, gain, gain).verdict
+    assert words in metrics.Shape(1, 1.0, 1.0, 1.0, 0.0, 2, gain, gain).verdict
+
+
+@pytest.mark.parametrize("lengths", [
+    workload.EIGHT_LENGTHS, [10, 20, 300], np.sort(workload.measured_lengths("azure_conv_2023", 5_000, 0)),
+])
+def test_a_small_or_sorted_log_is_not_called_uniform(lengths: np.ndarray) -> None:
+    shape = metrics.shape(lengths)
+    assert shape.gain < 1.5 < shape.law_gain
+    assert f"{shape.law_gain:.1f}x is to be expected" in shape.verdict and "uniform" not in shape.verdict
+    one_sentence(shape.verdict)
+
+
+def test_just_below_three_quarters_of_the_law_is_named() -> None:
+    assert "to be expected" in metrics.Shape(9, 1.0, 1.0, 1.0, 0.0, 2, 4.0, 2.99).verdict
+    assert "widely" in metrics.Shape(9, 1.0, 1.0, 1.0, 0.0, 2, 4.0, 3.0).verdict
+
+
+def test_one_slot_is_no_batch() -> None:
+    assert "one slot" in metrics.shape(workload.lognormal_lengths(500, 4.2, 1.1, 0), 1).verdict
 
 
 def test_one_request_and_equal_lengths_have_a_shape() -> None:
