@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections import deque
 
+MOST_BLOCKS = 10_000_000
+
 
 def blocks_for(tokens: int, block_size: int) -> int:
     """Blocks that hold the keys and values of `tokens` tokens: the last one may be part empty."""
@@ -19,9 +21,9 @@ class BlockPool:
     """
 
     def __init__(self, num_gpu_blocks: int, block_size: int) -> None:
-        if num_gpu_blocks < 2 or block_size < 1:
-            raise ValueError("a pool needs at least 2 blocks (one is the null block) of at least 1 token each, "
-                             f"got {num_gpu_blocks} of {block_size}")
+        if not 2 <= num_gpu_blocks <= MOST_BLOCKS or block_size < 1:
+            raise ValueError(f"a pool needs from 2 (one is the null block) to {MOST_BLOCKS:,} blocks of at least 1 "
+                             f"token each, got {num_gpu_blocks} of {block_size}")
         self.num_gpu_blocks, self.block_size = num_gpu_blocks, block_size
         self.tables: dict[str, list[int]] = {}
         self._free = deque(range(1, num_gpu_blocks))

@@ -25,6 +25,7 @@ class Course:
     def __init__(self, notebook: str, progress: Progress | None = None) -> None:
         self.notebook = notebook
         self.progress = Progress.beside_notebook() if progress is None else progress
+        self._noted = ""
 
     def predict(self, name: str, question: str, low: float, high: float, unit: str = "") -> Any:
         """A panel that asks for a number from `low` to `high` before the cell that reveals it; stored under `name`."""
@@ -35,7 +36,12 @@ class Course:
 
     def reveal(self, name: str, actual: float, unit: str = "", digits: int = 0) -> Reveal:
         """The prediction stored under `name` beside what happened."""
-        return Reveal(self.progress.prediction(name), float(actual), unit, digits)
+        return Reveal(self.progress.prediction(name), float(actual), unit, digits, self._note())
+
+    def _note(self) -> str:
+        """What is the matter with the progress file, if anything is and it was not said yet."""
+        news, self._noted = self.progress.note if self.progress.note != self._noted else "", self.progress.note
+        return news
 
     def check(self, exercise: str, answer: Any) -> checks.Result:
         """Mark the reader's function; a pass is remembered, and a hint grows stronger if the mistake is made again."""
@@ -58,13 +64,14 @@ class Reveal:
     actual: float
     unit: str = ""
     digits: int = 0
+    note: str = ""
 
     def __repr__(self) -> str:
-        return f"{self._guess}{self._what}"
+        return f"{self._guess}{self._what} {self.note}".rstrip()
 
     def _repr_html_(self) -> str:
         return (f'{FOLDED}<div style="border-left:4px solid #0072B2;padding:.2em .8em">{escape(self._guess)}'
-                f'<b>{escape(self._what)}</b></div>')
+                f'<b>{escape(self._what)}</b> {escape(self.note)}</div>')
 
     def _number(self, value: float) -> str:
         return f"{value:,.{self.digits}f}{' ' * bool(self.unit)}{self.unit}"
@@ -72,7 +79,7 @@ class Reveal:
     @property
     def _guess(self) -> str:
         if self.predicted is None:
-            return "No prediction committed. "
+            return "No prediction committed: make one above and run this cell again. "
         return f"You predicted {self._number(self.predicted)}. "
 
     @property

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 from labs.blocks import blocks_for
 from labs.workload import Request
@@ -32,8 +33,9 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         for name, least in (("max_num_seqs", 1), ("max_num_batched_tokens", self.max_num_seqs), ("num_gpu_blocks", 2),
                             ("block_size", 1), ("max_model_len", 2), ("long_prefill_token_threshold", 0)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
         if self.policy not in POLICIES:
             raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {self.policy!r}")
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:

@@ -158,10 +158,15 @@ class Shape:
     @property
     def verdict(self) -> str:
         """Which of the two workloads this is: lengths that vary, or (nearly) uniform ones."""
+        if self.slots == 1:
+            return f"with one slot both schedulers do the same: a gain of {self.gain:.1f}x, whatever the lengths"
         steps = f"static batching takes {self.gain:.1f}x the steps of continuous batching"
-        if self.gain < 1.25:
+        if self.law_gain < 1.25:
             return f"nearly uniform lengths: {steps}, so the choice matters little"
-        if self.gain < 2:
+        if self.gain < 0.75 * self.law_gain:
+            return (f"these lengths vary, and {self.law_gain:.1f}x is to be expected of them: here it is "
+                    f"{self.gain:.1f}x, because they are few or come in a kind order")
+        if self.law_gain < 2:
             return f"lengths vary somewhat: {steps}"
         return f"lengths vary widely: {steps}: it matters a lot"
 

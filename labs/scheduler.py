@@ -51,7 +51,7 @@ class StepPlan:
 
 
 class Scheduler:
-    """Two queues and a block pool. Rules are numbered as in the course's notebook 4."""
+    """Two queues and a block pool. The rules are numbered as at the end of notebook 4."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
@@ -114,12 +114,12 @@ class Scheduler:
             sequence = self._sequences.get(request_id)
             if sequence is None or sequence.computed < sequence.tokens:
                 continue  # aborted meanwhile, or an unfinished prefill chunk: it makes no token (rule 9)
-            sequence.output += 1
+            sequence.output += 1  # a decode, or the last prefill chunk
             ended = sequence.output >= sequence.request.output_tokens or sequence.tokens >= self.config.max_model_len
-            if ended or request_id in stopped:  # rule 10
+            if ended or request_id in stopped:  # rule 10; output_tokens is the request's max_tokens
                 finished.append(request_id)
         for request_id in finished:
-            self.abort(request_id)
+            self.abort(request_id)  # its blocks are free before the next schedule()
         return finished
 
     def _threshold(self) -> int:
@@ -142,11 +142,11 @@ class Scheduler:
             while n > 0 and not self.pool.grow(sequence.id, sequence.computed + n):
                 victim = self._victim()
                 preempted.append(victim)
-                i -= self._running.index(victim) < i
-                budget += plan.pop(victim.id, 0)  # it may have had its turn in this very step
+                i -= self._running.index(victim) < i  # if it stood before i, the others move up by one
+                budget += plan.pop(victim.id, 0)  # the refund, if it had its turn in this step; n stays as it is
                 self._preempt(victim)
                 if victim is sequence:
-                    return budget, preempted
+                    return budget, preempted  # it was its own victim: the scan ends
             if n > 0:
                 plan[sequence.id] = n
                 budget -= n
@@ -160,7 +160,7 @@ class Scheduler:
         return max(self._running, key=lambda s: s.urgency[:2])
 
     def _preempt(self, victim: Sequence) -> None:
-        """Rule 5: it loses its blocks and what was computed, keeps its output, and waits at the front."""
+        """Rule 5: it loses its blocks and what was computed, keeps its output, and waits (fcfs: at the front)."""
         self._running.remove(victim)
         self.pool.release(victim.id)
         victim.computed = 0
@@ -188,9 +188,9 @@ class Scheduler:
             reserve = int(self.config.watermark * self.config.num_gpu_blocks) if self._running else 0
             room = self.pool.free - reserve
             if self.pool.missing(sequence.id, n) > room:
-                return "KV blocks"
+                return "KV blocks"  # vLLM asks the gate first: that admits the same, only this name would differ
             if self.pool.missing(sequence.id, sequence.tokens) > room and self.config.scheduler_reserve_full_isl:
-                return "full-prompt gate"
+                return "full-prompt gate"  # prompt and output so far; max_tokens does not count
             self.pool.grow(sequence.id, n)
             self._running.append(self._waiting.pop(0))
             plan[sequence.id] = n

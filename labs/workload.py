@@ -26,6 +26,7 @@ import numpy as np
 EIGHT_LENGTHS = (12, 15, 20, 31, 44, 60, 800, 950)
 EIGHT_NAMES = tuple("ABCDEFGH")
 DATA = Path(__file__).parent / "data"
+MOST = 100_000_000  # requests at a time: 800 MB of lengths
 LONGEST = 10_000_000  # tokens; a longer "length" in a log is a timestamp or an id in the wrong column
 
 
@@ -56,7 +57,7 @@ def lognormal_lengths(n: int, mu: float, sigma: float, seed: int) -> np.ndarray:
     Bit for bit what a loop over Python's generator gives, without the loop.
     Raises ValueError for n below 1, a negative sigma, or lengths beyond `LONGEST`.
     """
-    n = _whole("n", n, 1)
+    n = _count(n)
     _at_least("sigma", sigma, 0)
     _at_least("mu", mu, -LONGEST)
     exponent = mu + _standard_normals(n, seed) * sigma
@@ -71,19 +72,21 @@ def lognormal_lengths(n: int, mu: float, sigma: float, seed: int) -> np.ndarray:
 
 def uniform_lengths(n: int, low: int, high: int, seed: int) -> np.ndarray:
     """`n` lengths drawn evenly from low to high, both included."""
-    n, low, high = _whole("n", n, 1), _whole("low", low, 1), _whole("high", high, low)
+    n, low, high = _count(n), _whole("low", low, 1), _whole("high", high, low)
     return np.random.default_rng(seed).integers(low, high, n, endpoint=True)
 
 
 def fixed_lengths(n: int, length: int) -> np.ndarray:
     """`n` requests of one length: what a benchmark with a fixed max_tokens and `ignore_eos` sends."""
-    return np.full(_whole("n", n, 1), _whole("length", length, 1), dtype=np.int64)
+    return np.full(_count(n), _whole("length", length, 1), dtype=np.int64)
 
 
 def geometric_lengths(n: int, mean: float, seed: int) -> np.ndarray:
     """`n` lengths of a model that stops after each token with the same chance, 1 / mean."""
-    n = _whole("n", n, 1)
+    n = _count(n)
     _at_least("mean", mean, 1)
+    if mean > LONGEST:
+        raise ValueError(f"mean must be at most {LONGEST:,} tokens, got {mean}")
     return np.random.default_rng(seed).geometric(1 / mean, n).astype(np.int64)
 
 
@@ -165,7 +168,7 @@ def measured_lengths(name: str, n: int, seed: int, column: str = "output") -> np
     Between two quantiles the logarithm is interpolated, so the mean is near the log's, not equal to it (a test
     holds it within 5 %); any order in the log, such as a busy hour with longer answers, is gone.
     """
-    n, source = _whole("n", n, 1), measured(name, column)
+    n, source = _count(n), measured(name, column)
     u = np.random.default_rng(seed).random(n)
     return np.rint(np.exp(np.interp(u, source.share, np.log(source.tokens)))).astype(np.int64)
 
@@ -179,10 +182,10 @@ def poisson_arrivals(n: int, rate: float, seed: int) -> np.ndarray:
 
 def bursty_arrivals(n: int, rate: float, cv: float, seed: int) -> np.ndarray:
     """`n` arrival times whose gaps vary by `cv` = std / mean (1 = Poisson, above = bursts, 0 = clockwork)."""
-    n = _whole("n", n, 1)
+    n = _count(n)
     _at_least("cv", cv, 0)
-    if not 0 < rate < math.inf:
-        raise ValueError(f"rate must be a number above 0, got {rate}")
+    if not isinstance(rate, Real) or not 1e-12 <= rate < math.inf:
+        raise ValueError(f"rate must be a number above 0 (at least 1e-12), got {rate!r}")
     if cv < 1e-6:
         return np.arange(1, n + 1) / rate
     # At a shape near 0 most gaps underflow to 0 and one holds all the time: nothing that a log ever shows.
@@ -234,7 +237,7 @@ def read_metrics_lengths(text: str, n: int = 5000, seed: int = 0) -> Log:
     Several engines' series are added up. Inside a bucket lengths are drawn evenly, and in the last, open one they
     are the bucket's lower bound: coarser than a log. Raises ValueError if the histogram is missing or empty.
     """
-    n, inside = _whole("n", n, 1), _metrics_buckets(text)
+    n, inside = _count(n), _metrics_buckets(text)
     if not inside:
         raise ValueError("there is no vllm:request_generation_tokens histogram in this text: paste the whole "
                          "/metrics page of a vLLM server")
@@ -353,6 +356,13 @@ def _length(where: str, value: object) -> int:
         raise ValueError(f"{where} has {reprlib.repr(value)} where a whole number of tokens from 0 to {LONGEST:,} "
                          "belongs: mend or drop it, or name another column")
     return int(number)
+
+
+def _count(n: int) -> int:
+    """Return `n` as an int, or raise ValueError unless it is a number of requests that fits into memory."""
+    if (n := _whole("n", n, 1)) > MOST:
+        raise ValueError(f"n must be at most {MOST:,} requests, got {n:,}")
+    return n
 
 
 def _at_least(name: str, value: float, least: float) -> None:

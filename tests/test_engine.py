@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import one_sentence
 
+from labs.blocks import BlockPool
 from labs.engine import Run, StepTime, fit_step_time, run, step
 from labs.scheduler import Scheduler, SchedulerConfig
 from labs.workload import Request
@@ -378,3 +379,14 @@ def test_noise_never_makes_a_part_negative() -> None:
     assert (time.per_sequence, time.per_prefill_token) == (0, 0) and time.base == pytest.approx(0.085)
     time = fit_step_time([1, 2, 3, 4], [1, 2, 3, 5], [0.11, 0.12, 0.13, 0.12]).step_time  # alone: -0.02 a prefill token
     assert time.per_prefill_token == 0 and time.per_sequence == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize("settings", [(2.5, 16, 100), ("4", 16, 100), (4, 10.5, 100), (4, 16, 100.5)])
+def test_settings_are_whole_numbers(settings: tuple) -> None:
+    with pytest.raises(ValueError, match="must be a whole number of at least"):
+        SchedulerConfig(*settings)
+
+
+def test_a_pool_that_no_machine_has() -> None:
+    with pytest.raises(ValueError, match="to 10,000,000 blocks"):
+        BlockPool(10**9, 1)

@@ -264,7 +264,7 @@ def test_a6_a_static_viewer_gets_a_picture(make) -> None:
     panel = make()
     bundle, _ = DisplayFormatter().format(panel)
     assert set(bundle) == {"text/plain", "text/html", WIDGET_VIEW}
-    assert bundle["text/html"].count("<img alt=") == 1 and "Run this cell" in bundle["text/html"]
+    assert bundle["text/html"].count("<img alt=") == 1 and "Run the cells" in bundle["text/html"]
     assert bundle["text/plain"] == panel.view.picture.alt
 
 

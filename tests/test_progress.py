@@ -383,3 +383,11 @@ def test_a_reader_never_sees_half_a_file(file):
             writer.wait(timeout=60)
     assert [writer.returncode for writer in writers] == [0, 0]
     assert [path.name for path in file.parent.iterdir()] == [FILE_NAME]
+
+
+def test_a_prediction_of_hundreds_of_digits_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    kept = Progress(path)
+    kept.predict("a", 1)
+    path.write_text(path.read_text().replace("1.0", "1" + "0" * 400))
+    assert Progress(path).prediction("a") is None

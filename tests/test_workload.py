@@ -581,3 +581,22 @@ def test_the_same_seed_draws_the_same_lengths_and_another_one_others() -> None:
 ])
 def test_a_page_without_a_histogram_is_refused(text: str, named: str) -> None:
     refused(read_metrics_lengths, text, named=named)
+
+
+@pytest.mark.parametrize("draw", [
+    lambda n: workload.lognormal_lengths(n, 4.2, 1.1, 0), lambda n: workload.uniform_lengths(n, 1, 9, 0),
+    lambda n: workload.fixed_lengths(n, 9), lambda n: workload.geometric_lengths(n, 9, 0),
+    lambda n: workload.measured_lengths("azure_conv_2023", n, 0), lambda n: workload.poisson_arrivals(n, 1.0, 0),
+])
+def test_more_requests_than_memory_holds_are_refused(draw) -> None:
+    with pytest.raises(ValueError, match="n must be at most 100,000,000 requests, got 1,000,000,000"):
+        draw(10**9)
+
+
+def test_a_mean_or_a_rate_that_no_server_has() -> None:
+    with pytest.raises(ValueError, match="mean must be at most"):
+        workload.geometric_lengths(5, 1e300, 0)
+    with pytest.raises(ValueError, match="rate must be a number above 0"):
+        workload.poisson_arrivals(5, 1e-320, 0)
+    with pytest.raises(ValueError, match="rate must be a number above 0"):
+        workload.poisson_arrivals(5, "1", 0)

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 from labs.checks.answers import Odd, Outcome, read
@@ -74,7 +74,7 @@ def outcomes(function: Callable[..., Any], inputs: list[tuple], limit_s: float) 
     found: list[Outcome] = []
     printed = _Head()
     try:
-        with time_limit(limit_s), redirect_stdout(printed), warnings.catch_warnings():
+        with time_limit(limit_s), redirect_stdout(printed), redirect_stderr(_Head()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for args in inputs:
                 found.append(outcome(function, args))

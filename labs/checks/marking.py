@@ -115,7 +115,7 @@ CHANGES = Mistake("changes", None, "Asked again with the same input, it gave ano
                   "Create every list inside the function, not above it or as a default value, and draw nothing at "
                   "random.")
 SLOW = Mistake("slow", None, "Look for a loop that never ends.",
-               "Something in the loop's condition has to change on every turn: print it on the first few and see.")
+               "Something in the loop's condition has to change on every turn: which line brings the end nearer?")
 ARGUMENTS = Mistake("arguments", None, "Keep the first line as it was given.",
                     "Copy the `def` line from the exercise again, and write your code below it.")
 NO_FUNCTION = Mistake("no_function", None, "Hand over the function by its name, without brackets after it.",

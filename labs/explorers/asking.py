@@ -111,7 +111,7 @@ class Quiz(Displayed):
     def static_html(self) -> str:
         """The questions as a list."""
         items = "".join(f"<li>{escape(q.prompt)}</li>" for q in self.questions)
-        return f"<ol>{items}</ol><p><em>Run this cell to answer.</em></p>"
+        return f"<ol>{items}</ol><p><em>Run the cells from the top to answer.</em></p>"
 
     def _ask(self) -> None:
         self._said.value = message_html("")

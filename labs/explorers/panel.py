@@ -147,7 +147,7 @@ class Panel(Displayed):
         """Numbers, picture and table as they are now."""
         if not self.shown:
             return super().static_html()
-        note = "<p><em>Run this cell to move the sliders.</em></p>"
+        note = "<p><em>Run the cells from the top to move the sliders.</em></p>"
         return numbers_html(self.shown.numbers) + self.shown.picture._repr_html_() + table_html(self.shown.rows) + note
 
     # ---- inner workings

@@ -95,7 +95,8 @@ class SigmaSweep(Panel):
             return measured(kind).title, measured_lengths(kind, DRAWN, seed), f"Data: {measured(kind).credit}."
         file = uploaded(settings["file"])
         if not file and not settings["pasted"].strip():
-            raise ValueError("choose a CSV or JSONL file with a column of output lengths, or paste a /metrics page")
+            raise ValueError("choose a CSV or JSONL file of up to 10 MB with a column of output lengths, or paste a "
+                             "/metrics page; read_lengths takes larger files")
         lengths, source = self._read(file, settings["column"].strip(), settings["pasted"])
         return "your workload", lengths, f"Read from {source}."
 
