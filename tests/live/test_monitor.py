@@ -343,6 +343,8 @@ def test_the_simulated_servers_page_equals_what_it_did() -> None:
     assert change.steps == sum(bool(r.made) for r in records)
     assert (change.ttft.count, change.e2e.count, change.queue_time.count) == (12, 12, 12)
     assert change.itl.count == tokens - 12
+    assert change.itl.sum == pytest.approx(change.e2e.sum - change.ttft.sum)
+    assert 0 < change.queue_time.sum < change.ttft.sum < change.e2e.sum
     assert (done.num_gpu_blocks, done.block_size) == (12, 16)
     assert normalised_latency(change) == pytest.approx(change.e2e.sum / tokens)
 

@@ -123,6 +123,7 @@ def test_a_chat_stream_begins_with_a_role_chunk_that_has_no_token(server: Simula
                                 "finish_reason": None}]  # fmt: skip
     assert len(role["prompt_token_ids"]) == usage["usage"]["prompt_tokens"]
     assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks) == "1\n2"
+    assert all("role" not in chunk["choices"][0]["delta"] for chunk in chunks)
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
     assert usage["usage"]["completion_tokens"] == 3
 
@@ -316,6 +317,12 @@ def test_without_ignore_eos_it_stops_by_itself_where_the_seed_says(server: Simul
         lengths.add(natural)
     assert len(lengths) > 3
     assert text.natural_length([1], seed=0) != text.natural_length([1], seed=1)
+
+
+def test_the_context_ends_it_where_max_tokens_would_go_beyond(server: Simulated) -> None:
+    body = server.complete([1] * 500, max_tokens=100, ignore_eos=True)[1]
+    assert (body["usage"]["completion_tokens"], body["choices"][0]["finish_reason"]) == (12, "length")
+    assert server.complete([1] * 511, max_tokens=2)[1]["usage"]["completion_tokens"] == 1
 
 
 def test_max_tokens_and_min_tokens_bound_it(server: Simulated) -> None:
