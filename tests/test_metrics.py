@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
@@ -266,6 +267,8 @@ def test_shape_of_the_pages_workload() -> None:
     lengths = sorted(workload.lognormal_lengths(500, 4.2, 1.1, 0))
     assert (shape.p50, shape.p99) == (lengths[250], lengths[495]) == (74, 718)
     assert shape.spread == pytest.approx(718 / 74)
+    with pytest.raises(FrozenInstanceError):
+        shape.gain = 9.0
 
 
 @pytest.mark.parametrize(("lengths", "words"), [

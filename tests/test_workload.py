@@ -50,6 +50,7 @@ def test_a_request_keeps_what_it_is_given() -> None:
     request = Request("a", 5, 7)
     assert (request.request_id, request.prompt_tokens, request.output_tokens) == ("a", 5, 7)
     assert (request.arrival, request.priority) == (0.0, 0)
+    assert Request("shortest", 1, 1).output_tokens == 1
     with pytest.raises(FrozenInstanceError):
         request.arrival = 3.0
     assert Request("a", 5, 7, 1.5, -1) == Request("a", np.int64(5), 7, arrival=1.5, priority=-1)
@@ -206,6 +207,8 @@ def test_settings_that_cannot_be_are_refused(function, args: tuple, named: str) 
 def test_the_longest_length_that_may_be_drawn() -> None:
     assert workload.LONGEST == 10_000_000
     assert lognormal_lengths(1, math.log(9_999_999.5), 0.0, 0).tolist() == [9_999_999]
+    top = math.log(workload.LONGEST)
+    assert lognormal_lengths(1, top, 0.0, 0).tolist() == lognormal_by_loop(1, top, 0.0, 0)
     refused(lognormal_lengths, 1, math.log(10_000_100), 0.0, 0, named="10,000,000")
 
 
