@@ -34,7 +34,7 @@ def _wasted(lengths: list) -> int:
 
 
 SLOT_STEPS_WASTED = Exercise(
-    id="slot_steps_wasted", notebook="01", title="Count the wasted slot-steps", minutes=5, difficulty=1,
+    id="slot_steps_wasted", notebook="01", title="Count the wasted slot-steps", minutes=3, difficulty=1,
     signature="slot_steps_wasted(lengths)", returns="one number",
     task="return how many slot-steps of one static batch, a slot for each request, are spent on finished requests.",
     shows="a static batch costs slots x longest, whatever its short requests needed; the eight waste 5,668 of 7,600.",
@@ -84,7 +84,7 @@ def _until_next(lengths: list) -> list[int]:
 
 
 HEAD_OF_LINE_WAIT = Exercise(
-    id="head_of_line_wait", notebook="01", title="What does each request wait for?", minutes=5, difficulty=1,
+    id="head_of_line_wait", notebook="01", title="What does each request wait for?", minutes=4, difficulty=1,
     signature="head_of_line_wait(lengths)", returns="a list with one number for each request",
     task="return, for each request of one static batch, the steps for which it holds its slot after its last token.",
     shows="a request waits for the longest of its batch: A is done after 12 steps and waits another 938.",
@@ -129,7 +129,7 @@ def _normalised(lengths: list) -> list[float]:
 
 
 NORMALISED_LATENCY = Exercise(
-    id="normalised_latency", notebook="01", title="Steps per output token", minutes=5, difficulty=1,
+    id="normalised_latency", notebook="01", title="Steps per output token", minutes=3, difficulty=1,
     signature="normalised_latency(lengths)", returns="a list with one number for each request",
     task="return each request's normalised latency: steps until its answer comes back, when the one static batch ends, "
          "divided by its output tokens.",
@@ -188,7 +188,7 @@ def _lanes(lengths: list, slots: int) -> int:
 
 
 STATIC_STEPS = Exercise(
-    id="static_steps", notebook="01", title="Group after group", minutes=8, difficulty=2,
+    id="static_steps", notebook="01", title="Group after group", minutes=5, difficulty=2,
     signature="static_steps(lengths, slots)", returns="one number",
     task="return the steps that static batching takes to finish all requests, in groups of `slots`, in order.",
     shows="a group takes as long as its longest member, and groups follow one another: one long request in each is "

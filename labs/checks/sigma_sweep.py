@@ -51,7 +51,7 @@ def _index_one_off(lengths: list, draws: int) -> float:
 
 
 EXPECTED_MAX = Exercise(
-    id="expected_max", notebook="03", title="How long is a group, on average?", minutes=10, difficulty=3,
+    id="expected_max", notebook="03", title="How long is a group, on average?", minutes=8, difficulty=3,
     signature="expected_max(lengths, draws)", returns="one number",
     task="return the mean of the longest of `draws` lengths, each drawn at random from `lengths`, with replacement; "
          "exactly, without drawing.",
@@ -109,7 +109,7 @@ def _predicted(lengths: list, slots: int) -> Fraction:
 
 
 PREDICTED_STATIC_UTILISATION = Exercise(
-    id="predicted_static_utilisation", notebook="03", title="The law behind the sweep", minutes=6, difficulty=2,
+    id="predicted_static_utilisation", notebook="03", title="The law behind the sweep", minutes=3, difficulty=1,
     signature="predicted_static_utilisation(lengths, slots)", returns="one number, a share from 0 to 1",
     task="return the utilisation that static batching has on full groups of `slots` lengths drawn at random from "
          "`lengths`: mean length / mean longest of a group.",
@@ -163,7 +163,7 @@ def _arrival_rate(load: float, lengths: list, slots: int) -> Fraction:
 
 
 ARRIVAL_RATE = Exercise(
-    id="arrival_rate", notebook="03", title="How many requests make a load of 0.5?", minutes=6, difficulty=2,
+    id="arrival_rate", notebook="03", title="How many requests make a load of 0.5?", minutes=5, difficulty=2,
     signature="arrival_rate(load, lengths, slots)", returns="one number, requests per step",
     task="return the requests per step that make up `load`, where 1 is all that continuous batching can serve: `slots` "
          "tokens a step.",
@@ -211,7 +211,7 @@ def _cv(lengths: list) -> float:
 
 
 COEFFICIENT_OF_VARIATION = Exercise(
-    id="coefficient_of_variation", notebook="03", title="One number for the spread", minutes=4, difficulty=1,
+    id="coefficient_of_variation", notebook="03", title="One number for the spread", minutes=3, difficulty=1,
     signature="coefficient_of_variation(lengths)", returns="one number",
     task="return the coefficient of variation: the (population) standard deviation of `lengths` over their mean.",
     shows="CV compares spread across workloads of any mean: near 0 continuous batching gains little, above 1 a lot.",
@@ -274,7 +274,7 @@ def _lanes(lengths: list, slots: int) -> int:
 
 
 GAIN = Exercise(
-    id="gain", notebook="03", title="What does continuous batching gain?", minutes=5, difficulty=1,
+    id="gain", notebook="03", title="What does continuous batching gain?", minutes=6, difficulty=2,
     signature="gain(lengths, slots)", returns="one number",
     task="return static steps / continuous steps for a backlog of `lengths`, all there at step 0, on `slots` slots.",
     shows="the gain is a property of the workload: 1 for equal lengths that fill their groups, more the more they "

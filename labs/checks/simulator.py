@@ -50,7 +50,7 @@ def _sorted_groups(lengths: list, slots: int) -> list:
 
 
 STATIC_FINISH = Exercise(
-    id="static_finish", notebook="02", title="Write the static scheduler", minutes=8, difficulty=2,
+    id="static_finish", notebook="02", title="Write the static scheduler", minutes=7, difficulty=2,
     signature="static_finish(lengths, slots)", returns="a list with one number for each request",
     task="return the step at which static batching returns each request's answer; all wait from step 0, groups of "
          "`slots` run in order.",
@@ -145,7 +145,7 @@ def _free_slots(lengths: list, slots: int) -> list:
 
 
 CONTINUOUS_FINISH = Exercise(
-    id="continuous_finish", notebook="02", title="Write the continuous scheduler", minutes=10, difficulty=2,
+    id="continuous_finish", notebook="02", title="Write the continuous scheduler", minutes=8, difficulty=2,
     signature="continuous_finish(lengths, slots)", returns="a list with one number for each request",
     task="return the step at which each request finishes when each, in order, takes the slot that is free earliest; "
          "all wait from step 0.",
@@ -214,7 +214,7 @@ def _values(rng: random.Random) -> tuple:
 
 
 PAGE_PERCENTILE = Exercise(
-    id="nearest_rank", notebook="02", title="Which value is p99?", minutes=6, difficulty=1,
+    id="nearest_rank", notebook="02", title="Which value is p99?", minutes=3, difficulty=1,
     signature="nearest_rank(values, q)", returns="one number",
     task="return sorted(values)[int(q * n)] for n values, and the largest at q = 1; q runs from 0 to 1.",
     shows="a percentile needs its method beside it: this one is always a value that occurred, and needs many of them.",
@@ -269,7 +269,7 @@ def _times(rng: random.Random) -> tuple:
 
 
 SPLIT_LATENCY = Exercise(
-    id="split_latency", notebook="02", title="Queueing and service", minutes=6, difficulty=1,
+    id="split_latency", notebook="02", title="Queueing and service", minutes=5, difficulty=2,
     signature="split_latency(arrival, start, finish, length)", returns="two numbers, queueing and service",
     task="return (queueing, service) of one request, each in steps per output token: from arrival to start, and from "
          "start until its answer comes back.",
@@ -332,7 +332,7 @@ def _run_lengths(start: list, done: list, keep) -> int:
 
 
 STEADY_UTILISATION = Exercise(
-    id="steady_utilisation", notebook="02", title="Utilisation without the drain", minutes=8, difficulty=3,
+    id="steady_utilisation", notebook="02", title="Utilisation without the drain", minutes=7, difficulty=2,
     signature="steady_utilisation(start, done, slots, until)", returns="one number, a share from 0 to 1",
     task="return the useful share of the slot-steps in steps 0 to until - 1; request i makes tokens in steps start[i] "
          "to done[i] - 1.",

@@ -191,7 +191,7 @@ def _table(rng: random.Random) -> tuple:
 
 
 BLOCKS_NEEDED = Exercise(
-    id="blocks_needed", notebook="04", title="How many blocks must be added?", minutes=5, difficulty=1,
+    id="blocks_needed", notebook="04", title="How many blocks must be added?", minutes=3, difficulty=1,
     signature="blocks_needed(tokens, held, block_size)", returns="one number",
     task="return how many KV blocks a sequence that holds `held` blocks must be given, so that it can hold `tokens` "
          "tokens.",
@@ -267,7 +267,7 @@ def _after_a_step(rng: random.Random) -> tuple:
 
 
 RETIRE = Structured(
-    id="retire", notebook="04", title="Who leaves?", minutes=6, difficulty=1,
+    id="retire", notebook="04", title="Who leaves?", minutes=4, difficulty=1,
     signature="retire(running, made, max_tokens, stopped)", returns="a list of ids",
     task="return, in running order, the ids that leave after this step: made[id] is max_tokens[id], or id is in "
          "`stopped`.",
@@ -378,7 +378,7 @@ def _queue(rng: random.Random) -> tuple:
 
 
 ADMIT = Exercise(
-    id="admit", notebook="04", title="Who is admitted, and with how many tokens?", minutes=8, difficulty=2,
+    id="admit", notebook="04", title="Who is admitted, and with how many tokens?", minutes=6, difficulty=2,
     signature="admit(prompts, budget, free_slots)", returns="a list with one number for each admitted request",
     task="return the prefill tokens that each admitted request gets in this step, from the head of the queue on, while "
          "budget and slots last; the last prompt may be cut.",
@@ -460,7 +460,7 @@ def _batch_of_pairs(rng: random.Random) -> tuple:
 
 
 VICTIM = Structured(
-    id="victim", notebook="04", title="Who is preempted?", minutes=6, difficulty=2,
+    id="victim", notebook="04", title="Who is preempted?", minutes=5, difficulty=2,
     signature="victim(running, policy)", returns="one number, a place in running",
     task="return the index of the request to preempt: the last under \"fcfs\"; under \"priority\" the first that has "
          "the largest (priority, arrival).",
@@ -556,7 +556,7 @@ def _end_of_step(rng: random.Random) -> tuple:
 
 
 BINDING_LIMIT = Structured(
-    id="binding_limit", notebook="04", title="What holds the head of the queue back?", minutes=8, difficulty=2,
+    id="binding_limit", notebook="04", title="What holds the head of the queue back?", minutes=5, difficulty=2,
     signature="binding_limit(waiting, running, max_num_seqs, budget_left, free_blocks, head_blocks)",
     returns="one of the texts \"none\", \"token budget\", \"sequence cap\", \"full-prompt gate\"",
     task="return the first that forbids admitting the head: \"token budget\" (none left), \"sequence cap\" (no slot), "
