@@ -260,7 +260,9 @@ def run_tests(root: Path, files: list[Path], limit_s: float, *options: str) -> R
             _end(process)
             return Run(False, [f"took over {limit_s:.0f} s"], time.monotonic() - begun)
     failed = re.findall(r"^(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$", said, re.M)
-    return Run(process.returncode in (0, 5), failed or said.strip().splitlines()[-1:], time.monotonic() - begun)
+    if process.returncode < 0:
+        failed = [f"the tests died of {signal.Signals(-process.returncode).name}"]
+    return Run(process.returncode in (0, 5), failed or ["no test could begin"], time.monotonic() - begun)
 
 
 def _limit_memory() -> None:
