@@ -119,8 +119,9 @@ class Fit:
 def fit_step_time(decode: Sequence[int], prefill: Sequence[int], seconds: Sequence[float]) -> Fit:
     """Least squares over measured steps: decoding sequences, prefill tokens and seconds of each.
 
-    A term that never varied can't be told apart and is left at 0, and so is one that noise makes negative. Raises
-    ValueError for fewer than 3 steps, for times that aren't numbers, and for steps without a fixed cost.
+    A term that never varied can't be told apart and is left at 0, and so is one that noise makes negative; a fixed
+    cost that is lost in the noise is taken as a microsecond. Raises ValueError for fewer than 3 steps, and for times
+    that aren't numbers.
     """
     if not 3 <= len(seconds) == len(decode) == len(prefill):
         raise ValueError("a fit needs at least 3 steps, each with its sequences, prefill tokens and seconds")
@@ -130,14 +131,13 @@ def fit_step_time(decode: Sequence[int], prefill: Sequence[int], seconds: Sequen
         raise ValueError("a fit needs numbers: leave out steps whose tokens or seconds are NaN or infinite")
     used, coefficients = np.ptp(columns, axis=0) > 0, np.zeros(3)
     used[0] = True
-    while True:
+    while used.any():
         coefficients[:] = 0
         coefficients[used] = np.linalg.lstsq(columns[:, used], seconds, rcond=None)[0]
-        if not (negative := coefficients[1:] < 0).any():
+        if not (coefficients < 0).any():
             break
-        used[1:] &= ~negative
-    if coefficients[0] <= 1e-12:
-        raise ValueError("these steps show no fixed cost: measure some with few sequences and some with many")
+        used &= coefficients >= 0
+    coefficients = np.maximum(coefficients, (1e-6, 0, 0))
     residual = float(np.sqrt(np.mean((columns @ coefficients - seconds) ** 2)))
     return Fit(StepTime(*map(float, coefficients)), residual)
 

@@ -350,7 +350,6 @@ def test_too_few_steps_for_a_fit_and_a_step_without_time_are_refused() -> None:
                 lambda: StepTime(0.1, math.inf), lambda: StepTime(0.1, -5), lambda: StepTime(1, math.nan),
                 lambda: StepTime("1"), lambda: fit_step_time([1, 2, 3], [0, 0], [1, 1, 1]),
                 lambda: fit_step_time([1, 2, 3], [0, 0, 0], [0.1, math.nan, 0.3]),
-                lambda: fit_step_time([1, 2, 3], [0, 0, 0], [0.1, 0.2, 0.3]),
                 lambda: run([Request("a", 4, 5)], AMPLE, stops={"b": 1}),
                 lambda: run([Request("a", 4, 5)], AMPLE, stops={"a": 0}),
                 lambda: run([Request("a", 4, 5)], AMPLE, aborts={"b": 1.0}),
@@ -390,3 +389,10 @@ def test_settings_are_whole_numbers(settings: tuple) -> None:
 def test_a_pool_that_no_machine_has() -> None:
     with pytest.raises(ValueError, match="to 10,000,000 blocks"):
         BlockPool(10**9, 1)
+
+
+def test_a_fixed_cost_lost_in_the_noise_is_a_microsecond() -> None:
+    for seconds in ([0.1, 0.2, 0.3], [0.1, 0.3, 0.5]):
+        time = fit_step_time([1, 2, 3], [0, 0, 0], seconds).step_time
+        assert time.base == 1e-6 and time.per_sequence == pytest.approx(sum(s * n for s, n in zip(
+            seconds, (1, 2, 3), strict=True)) / 14, rel=1e-3)

@@ -406,3 +406,9 @@ def test_progress_prints_nothing(capfd: pytest.CaptureFixture) -> None:
         progress(i + 1, 5)
     assert "5 of 5" in bar.children[0].children[1].value and bar._repr_mimebundle_() == before
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_load_of_exactly_the_limit_is_an_overload() -> None:
+    panel = explorers.simulator()
+    panel.set(sigma=0.0, requests=10_000, arrivals="poisson", load=1.0)  # equal lengths: both limits are 1
+    assert sum("overloaded" in value for row in panel.view.rows for value in row) >= 2

@@ -366,3 +366,10 @@ def test_a_picture_takes_less_than_3_ms(one: str) -> None:
     run = of(one)
     pictures = StepPictures(run)
     assert max(fastest(pictures, record) for record in run.records[::4]) < 3
+
+
+def test_speeds_are_milliseconds_a_step() -> None:
+    panel = explorers.step_player()
+    assert [milliseconds for _, milliseconds in panel.speed.options] == [1500, 600, 150]
+    panel.speed.value = 150
+    assert panel.play.interval == 150
