@@ -14,7 +14,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
 from labs import plots, sweep, workload
+from labs.slots import continuous_batching, static_batching
 from labs.svg import COLOURS, OKABE_ITO
+from labs.workload import EIGHT_LENGTHS
 
 EIGHT = sweep.run_both(workload.EIGHT_LENGTHS, 8)
 LENGTHS = workload.lognormal_lengths(500, 4.2, 1.1, 0)
@@ -109,3 +111,13 @@ def test_latencies_may_be_plain_values() -> None:
 def test_two_rows_are_two_axes() -> None:
     fig, axes = plots.figure(rows=2)
     assert len(axes) == 2 and fig.get_figheight() > plots.figure()[0].get_figheight()
+
+
+def test_nothing_that_happened_lies_outside_the_axes() -> None:
+    both = [static_batching(EIGHT_LENGTHS, 4), continuous_batching(EIGHT_LENGTHS, 4)]
+    for schedule in both:
+        for draw in (plots.timeline, plots.occupancy):
+            _, ax = plots.figure()
+            draw(ax, schedule)
+            low, high = ax.get_xlim()
+            assert low <= 0 and schedule.steps <= high <= 1.05 * schedule.steps, draw.__name__
