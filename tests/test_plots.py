@@ -121,3 +121,12 @@ def test_nothing_that_happened_lies_outside_the_axes() -> None:
             draw(ax, schedule)
             low, high = ax.get_xlim()
             assert low <= 0 and schedule.steps <= high <= 1.05 * schedule.steps, draw.__name__
+
+
+def test_bars_are_named_where_there_is_room() -> None:
+    _, ax = plots.figure()
+    plots.timeline(ax, static_batching(EIGHT_LENGTHS, 8))
+    assert {"G", "H"} <= {text.get_text().split()[0] for text in ax.texts}
+    _, ax = plots.figure()
+    plots.timeline(ax, static_batching([20] * 65, 5))
+    assert not ax.texts
