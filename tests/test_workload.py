@@ -139,6 +139,7 @@ def test_geometric_lengths_stop_with_the_same_chance_after_each_token() -> None:
     for made in (0, 5, 40):  # of those that made so many tokens, 1 in 20 stops at the next
         assert (lengths == made + 1).sum() / (lengths > made).sum() == pytest.approx(1 / 20, rel=0.1)
     assert set(geometric_lengths(20, 1, 0)) == {1}
+    assert geometric_lengths(1, workload.LONGEST, 0) > 1000
 
 
 def test_a_fit_finds_mu_and_sigma_again() -> None:
@@ -415,9 +416,9 @@ def test_a_csv_that_cannot_be_read_is_refused(write, content: str | bytes, named
 
 
 @pytest.mark.parametrize(("content", "named"), [
-    ("", "output_tokens"),
-    ("\n \n", "output_tokens"),
-    ('{"tokens": 5}\n', "output_tokens"),
+    ("", "no key 'output_tokens'"),
+    ("\n \n", "no key 'output_tokens'"),
+    ('{"tokens": 5}\n', "no key 'output_tokens'"),
     ('{"output_tokens": 5}\n{"output_tokens": 7\n', "line 2"),
     ('[{"output_tokens": 5}]\n', "line 1 is not a JSON object"),
     ("5\n", "line 1 is not a JSON object"),
@@ -571,7 +572,8 @@ def test_scientific_counts_and_windows_line_ends_are_read() -> None:
 def test_the_same_seed_draws_the_same_lengths_and_another_one_others() -> None:
     draws = [read_metrics_lengths(metrics_page(PAGE), 40, seed).lengths.tolist() for seed in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2]
-    assert len(read_metrics_lengths(metrics_page(PAGE)).lengths) == 5000
+    default = read_metrics_lengths(metrics_page(PAGE)).lengths
+    assert default.tolist() == read_metrics_lengths(metrics_page(PAGE), 5000, 0).lengths.tolist()
 
 
 @pytest.mark.parametrize(("text", "named"), [
@@ -579,7 +581,7 @@ def test_the_same_seed_draws_the_same_lengths_and_another_one_others() -> None:
     ("<html>404</html>", "vllm:request_generation_tokens"),
     (metrics_page(PAGE).replace("generation", "prompt"), "vllm:request_generation_tokens"),
     (metrics_page({"1.0": 0, "+Inf": 0}), "empty"),
-    (metrics_page({"1.0": 9, "2.0": 4, "+Inf": 12}), "counts down"),
+    (metrics_page({"1.0": 9, "2.0": 8, "+Inf": 12}), "counts down"),
     (metrics_page({"1.0": NAN, "+Inf": NAN}), "vllm:request_generation_tokens"),
 ])
 def test_a_page_without_a_histogram_is_refused(text: str, named: str) -> None:
