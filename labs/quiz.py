@@ -117,6 +117,11 @@ def for_notebook(notebook: str) -> list[Question]:
     return [question for question in QUESTIONS if question.notebook == notebook]
 
 
+def of_the_page() -> list[Question]:
+    """The page's twelve "Check Yourself" questions, in its order, whichever notebook has them."""
+    return sorted((question for question in QUESTIONS if question.page), key=lambda question: question.page)
+
+
 def question(question_id: str) -> Question:
     """The question with this id. Raises ValueError if there is none."""
     for candidate in QUESTIONS:

@@ -6,8 +6,8 @@ A master is edited by hand. The learner's notebook is the master without its ans
   NotImplementedError;
 - a cell tagged ``solution-only`` is dropped.
 
-Cells tagged ``generated`` (the badges and the first code cell) are written here, in masters too, from the
-``repository`` line of pyproject.toml. So are the marked parts of README.md.
+Cells tagged ``generated`` (the badges, the first code cell and the line on progress) are written here, in masters too,
+from the ``repository`` line of pyproject.toml. So are the marked parts of README.md.
 
     python solutions/build.py                     build everything
     python solutions/build.py 01_eight_requests   build one notebook
@@ -63,6 +63,11 @@ except (OSError, subprocess.SubprocessError):
     stop._render_traceback_ = lambda: [str(stop)]; raise stop from None
 sys.path[:0] = [] if str(root) in sys.path else [str(root)]"""
 
+# Right behind it: one line with what is passed of this notebook. The file that it reads lies beside the notebooks.
+PROGRESS = """\
+from labs.standing import standing  # what you have passed is kept in .progress.json, beside the notebooks
+standing("@NOTEBOOK@")"""
+
 
 class BuildError(Exception):
     """Something the author must change, said in a sentence."""
@@ -117,11 +122,12 @@ def setup_source(course: Course) -> str:
     return re.sub("@[A-Z]+@", lambda mark: values[mark[0]], SETUP)
 
 
-def generated_cells(course: Course, path: str) -> tuple[NotebookNode, NotebookNode]:
-    """The badges cell and the first code cell of the notebook at this path."""
+def generated_cells(course: Course, path: str) -> tuple[NotebookNode, NotebookNode, NotebookNode]:
+    """The badges, the first code cell and the line on progress of the notebook at this path."""
     badge = new_markdown_cell(badges(course, path), id="badges", metadata={"tags": ["generated"]})
     setup = new_code_cell(setup_source(course), id="setup", metadata={"tags": ["generated", "setup"]})
-    return badge, setup
+    shown = PROGRESS.replace("@NOTEBOOK@", Path(path).stem)
+    return badge, setup, new_code_cell(shown, id="progress", metadata={"tags": ["generated"]})
 
 
 def readme_parts(course: Course) -> dict[str, str]:
@@ -249,10 +255,10 @@ def tidy_cell(cell: NotebookNode) -> NotebookNode:
 def tidy_master(course: Course, master: NotebookNode, path: str) -> NotebookNode:
     """The master as it must be stored: generated cells fresh, no outputs yet."""
     cells = [each_cell(path, number, cell, tidy_cell) for number, cell in enumerate(master.cells, 1)]
-    badge, setup = generated_cells(course, path)
+    badge, setup, progress = generated_cells(course, path)
     where = setup_position(cells)
     own = [cell for cell in cells if "generated" not in tags(cell)]
-    own.insert(where, setup)
+    own[where:where] = [setup, progress]
     return notebook_of([badge, *own], tidy_metadata(master))
 
 

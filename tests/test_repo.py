@@ -204,12 +204,13 @@ def test_no_path_of_a_machine_and_no_registry() -> None:
 
 ORDER = (
     *("workload", "slots", "metrics", "blocks", "knobs", "scheduler", "fast", "engine", "presets", "sweep", "planner"),
-    *("progress", "svg", "plots", "checks", "quiz", "drills", "explorers", "course"),
+    *("progress", "svg", "plots", "checks", "quiz", "drills", "standing", "certificate",
+      "explorers", "course"),
 )
 # Which outside packages, besides the standard library, a module may import when it is itself imported.
 OUTSIDE = {
     **dict.fromkeys(("workload", "slots", "metrics", "engine", "fast", "sweep", "planner"), {"numpy"}),
-    **dict.fromkeys(("svg", "checks", "quiz"), {"numpy"}),
+    **dict.fromkeys(("svg", "checks", "quiz", "drills"), {"numpy"}),
     "plots": {"numpy", "matplotlib"},
     "explorers": {"numpy", "ipywidgets", "IPython"},
     "course": {"numpy", "IPython"},
