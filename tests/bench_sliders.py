@@ -1,9 +1,10 @@
-"""From a slider's event to the new picture on screen, for each explorer beside `interact` with a new figure.
+"""From a slider's event to the new picture on screen, for each explorer beside a plain `interact` with a new figure.
 
 `python tests/bench_sliders.py [events]` starts a JupyterLab and a headless Chromium, presses an arrow key on a slider
-of one and of the other in turn, and prints medians, 95th percentiles and the ratio. Both draw the same schedules;
-`interact` does so in a new matplotlib figure, as tutorials do. A time runs from the key's event in the page until the
-frame that holds the new picture has been painted. Run it on an idle machine.
+of one and of the other in turn, and prints medians, 95th percentiles and the ratio. `interact` is used as tutorials
+use it (tests/plain.py), with matplotlib's figure as SVG, which is as sharp at every size as the explorer's picture, and
+once more as PNG, Jupyter's default, which is coarser and quicker. A time runs from the key's event in the page until
+the frame that holds the new picture has been painted. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -12,37 +13,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import plain
 from browser_lab import Lab, browser, chromium_path, jupyter_lab, opened
 from playwright.sync_api import Browser, Page
 
-EVENTS, PAUSE = 30, 250  # per way of drawing; milliseconds between two events
-HEAD = """%matplotlib inline
-import matplotlib.pyplot as plt
-from ipywidgets import interact
-from labs import explorers, plots, sweep, workload"""
-PLAIN = {
-    "eight_requests": """@interact(slots=(1, 32))
-def plain(slots=8):
-    fig, axes = plt.subplots(2, 1, figsize=(9, 5.8), sharex=True)
-    for ax, schedule in zip(axes, sweep.run_both(workload.EIGHT_LENGTHS, slots).values()):
-        plots.timeline(ax, schedule)
-    plt.show()""",
-    "simulator": """@interact(slots=(1, 256))
-def plain(slots=32):
-    fig, axes = plt.subplots(2, 1, figsize=(9, 5.8), sharex=True)
-    for ax, schedule in zip(axes, sweep.run_both(workload.lognormal_lengths(500, 4.2, 1.1, 0), slots).values()):
-        plots.occupancy(ax, schedule)
-    plt.show()""",
-    "sigma_sweep": """rows = [{"sigma": s / 10, **sweep.compare_lognormal(s / 10)} for s in range(21)]
-@interact(sigma=(0.0, 2.0, 0.05))
-def plain(sigma=1.1):
-    fig, ax = plt.subplots(figsize=(9, 4))
-    plots.utilisation_sweep(ax, rows)
-    here = sweep.compare_lognormal(sigma)
-    ax.plot([sigma, sigma], [100 * here["static_utilisation"], 100 * here["continuous_utilisation"]], "ko")
-    ax.axvline(sigma)
-    plt.show()""",
-}
+EVENTS, PAUSE = 20, 250  # per way of drawing; milliseconds between two events
+FORMS = ("svg", "png")
+HEAD = "%matplotlib inline\n%config InlineBackend.figure_format = '{form}'\nfrom labs import explorers\n"
 SLIDER = {"eight_requests": "slots", "simulator": "slots", "sigma_sweep": "sigma"}
 # A picture has changed when its description (SVG) or its bytes (image) differ, and it has been decoded.
 ARM = """(selector) => {
@@ -77,9 +54,10 @@ def event_to_picture(page: Page, cell: int, slider: str, key: str) -> float:
     return page.evaluate("Promise.race([window.took, new Promise((_, no) => setTimeout(no, 20000, 'no new picture'))])")
 
 
-def measure(chrome: Browser, lab: Lab, name: str, events: int) -> tuple[list[float], list[float]]:
+def measure(chrome: Browser, lab: Lab, name: str, form: str, events: int) -> tuple[list[float], list[float]]:
     """Times of the explorer and of `interact`, in turn."""
-    book = lab.notebook(f"{name}.ipynb", f"{HEAD}\nexplorers.{name}()", PLAIN[name])
+    first = HEAD.format(form=form) + plain.COMMON + f"explorers.{name}()"
+    book = lab.notebook(f"{name}_{form}.ipynb", first, plain.CELLS[name])
     ours: list[float] = []
     theirs: list[float] = []
     with opened(chrome, lab, book, height=2600) as session:
@@ -104,13 +82,15 @@ def main(events: int) -> None:
     """Measure and print."""
     if not (path := chromium_path()):
         sys.exit("no browser: install chromium, or name one in LABS_CHROMIUM")
-    print(f"milliseconds, {events} events each{'explorer':>14}{'interact + new figure':>26}{'ratio of':>12}")
-    print(f"{'':24}{'median':>14}{'p95':>8}{'median':>18}{'p95':>8}{'medians':>12}")
+    print(f"milliseconds, {events} events each       explorer{'interact + new figure':>26}{'ratio of':>12}")
+    print(f"{'':30}{'median':>10}{'p95':>8}{'median':>18}{'p95':>8}{'medians':>12}")
     with tempfile.TemporaryDirectory() as folder, jupyter_lab(Path(folder)) as lab, browser(path) as chrome:
-        for name in PLAIN:
-            ours, theirs = measure(chrome, lab, name, events)
-            a, b = quantile(ours, 0.5), quantile(theirs, 0.5)
-            print(f"{name:24}{a:14.0f}{quantile(ours, 0.95):8.0f}{b:18.0f}{quantile(theirs, 0.95):8.0f}{b / a:11.1f}x")
+        for form in FORMS:
+            for name in plain.CELLS:
+                ours, theirs = measure(chrome, lab, name, form, events)
+                a, b = quantile(ours, 0.5), quantile(theirs, 0.5)
+                print(f"{name + ', ' + form:30}{a:10.0f}{quantile(ours, 0.95):8.0f}{b:18.0f}"
+                      f"{quantile(theirs, 0.95):8.0f}{b / a:11.1f}x", flush=True)
 
 
 if __name__ == "__main__":

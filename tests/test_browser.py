@@ -251,3 +251,12 @@ def test_the_shipped_notebook_runs(path: Path, lab: Lab, chrome: Browser, shots:
         assert session.page.get_by_text("Error displaying widget").count() == 0
         assert session.problems == []
         session.page.screenshot(path=shots / f"{path.stem}.png")
+
+
+def test_the_server_sends_small_messages_at_once(lab: Lab, chrome: Browser) -> None:
+    """labs/jupyter is installed and on, and kernels still answer through it."""
+    book = lab.notebook("nodelay.ipynb", "print(6 * 7)")
+    with opened(chrome, lab, book) as session:
+        assert session.page.locator(".jp-OutputArea-output", has_text="42").count() == 1
+    log = (lab.folder / ".jupyter" / "log.txt").read_text()
+    assert "labs_nodelay | extension was successfully loaded" in log
