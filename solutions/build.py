@@ -96,11 +96,19 @@ class Course:
 
 
 def read_course(root: Path) -> Course:
-    """Read the repository and branch from pyproject.toml."""
-    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["course"]
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", settings["repository"]):
-        raise BuildError(f"pyproject.toml: repository must look like OWNER/REPO, not {settings['repository']!r}.")
-    return Course(root, settings["repository"], settings["branch"])
+    """Read the repository and branch from pyproject.toml. Raises BuildError that says which line to change."""
+    try:
+        settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["course"]
+        repository, branch = settings["repository"], settings["branch"]
+    except tomllib.TOMLDecodeError as error:
+        raise BuildError(f"pyproject.toml: this line can't be read, is a quotation mark missing? {error}.") from None
+    except KeyError as error:
+        raise BuildError(f"pyproject.toml: [tool.course] needs the lines repository and branch; no {error}.") from None
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(repository)) or str(repository).endswith(".git"):
+        raise BuildError(f"pyproject.toml: repository must look like OWNER/REPO, not {repository!r}.")
+    if not re.fullmatch(r"[\w./-]+", str(branch)):
+        raise BuildError(f"pyproject.toml: branch must be a branch's name such as main, not {branch!r}.")
+    return Course(root, repository, branch)
 
 
 # ---------------------------------------------------------------- what is generated

@@ -232,9 +232,21 @@ def test_an_unknown_name_is_refused_in_a_sentence(built: Path, capsys) -> None:
     assert complaints(built, capsys, "09_no") == f"There is no solutions/09_no.ipynb; there is {NAME}.\n"
 
 
-def test_a_broken_repository_line_is_refused_in_a_sentence(copy: Path, capsys) -> None:
-    (copy / "pyproject.toml").write_text('[tool.course]\nrepository = "nobody"\nbranch = "main"\n')
-    assert "must look like OWNER/REPO" in complaints(copy, capsys, "--check")
+@pytest.mark.parametrize(("lines", "said"), [
+    ('repository = "nobody"\nbranch = "main"', "must look like OWNER/REPO, not 'nobody'"),
+    ('repository = "me/repo.git"\nbranch = "main"', "must look like OWNER/REPO, not 'me/repo.git'"),
+    ('repository = "https://github.com/me/repo"\nbranch = "main"', "must look like OWNER/REPO"),
+    ('repository = 7\nbranch = "main"', "must look like OWNER/REPO, not 7"),
+    ('repository = "me/repo"\nbranch = "my branch"', "branch must be a branch's name"),
+    ('repository = "me/repo"', "needs the lines repository and branch"),
+    ('repository = "me/repo\nbranch = "main"', "can't be read, is a quotation mark missing?"),
+])
+def test_a_broken_repository_line_is_refused_in_a_sentence(copy: Path, capsys, lines: str, said: str) -> None:
+    (copy / "pyproject.toml").write_text(f"[tool.course]\n{lines}\n")
+    sentence = complaints(copy, capsys, "--check")
+    assert said in sentence
+    assert sentence.count("\n") == 1
+    assert "Traceback" not in sentence
 
 
 # ---------------------------------------------------------------- --check
