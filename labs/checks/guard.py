@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import io
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -31,10 +32,11 @@ class _Head(io.TextIOBase):
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise `TooSlow` in the block after `seconds`, then put the signal's handler and timer back as they were.
 
-    Works in the main thread of Linux and macOS. Elsewhere there is no limit, and none inside one long call to
-    compiled code, or in a loop whose bare `except:` swallows everything.
+    Works in the main thread of Linux and macOS. Elsewhere (Windows, Python in a browser) there is no limit, and none
+    inside one long call to compiled code, or in a loop whose bare `except:` swallows everything.
     """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    rings = hasattr(signal, "setitimer") and sys.platform != "emscripten"
+    if not rings or threading.current_thread() is not threading.main_thread():
         yield
         return
 
