@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from labs import checks, quiz
+from labs import checks, drills, quiz
 from labs.progress import Progress
 
 NOTEBOOKS = ("00", "01", "02", "03", "04", "05", "06", "07")
@@ -17,7 +17,7 @@ NOTEBOOKS = ("00", "01", "02", "03", "04", "05", "06", "07")
 
 @dataclass(frozen=True)
 class Part:
-    """The exercises or questions (`kind`, in the singular) of a notebook, by id."""
+    """The exercises, questions or drills (`kind`, in the singular) of a notebook, by id."""
 
     kind: str
     all: tuple[str, ...]
@@ -62,7 +62,8 @@ def standing(notebook: str, progress: Progress | None = None) -> Standing:
     if number not in NOTEBOOKS:
         raise ValueError(f"there is no notebook {notebook!r}: choose from {', '.join(NOTEBOOKS)}")
     progress = Progress.beside_notebook() if progress is None else progress
-    parts = (_exercises(number, progress), _questions("question", _asked(number), progress))
+    parts = (_exercises(number, progress), _questions("question", _asked(number), progress),
+             _questions("drill", [drills.reply_id(d.id) for d in drills.DRILLS] if number == "07" else [], progress))
     return Standing(number, tuple(part for part in parts if part.all), progress.note)
 
 
