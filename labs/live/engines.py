@@ -86,6 +86,11 @@ def choose(engine: str, python: str | os.PathLike | None = None) -> Choice:
         raise ServerError(
             f"There is no engine {engine!r}.", f"Name one of auto, {', '.join(ENGINES)}, or a URL that begins http://."
         )
+    if sys.platform == "emscripten":
+        raise ServerError(
+            "This Python runs inside a page of your browser, which can start no server.",
+            "Open the notebook on Colab, on Binder or on your own machine.",
+        )
     for kind in ENGINES if engine == "auto" else (engine,):
         if kind == "simulated":
             _check_named(engine, python)
