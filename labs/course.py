@@ -55,6 +55,16 @@ class Course:
         due = [questions[name] for name in self.progress.due(questions)] or list(questions.values())
         return explorers.quiz(due, lambda question, marked: self.progress.record_reply(question.id, marked.passed))
 
+    def drills(self) -> Any:
+        """The on-call drills, those missed before first."""
+        from labs import drills, explorers
+
+        by_reply = {drills.reply_id(drill.id): drill for drill in drills.DRILLS}
+        due = self.progress.due(by_reply) or list(by_reply)
+        order = [by_reply[name] for name in [*due, *(name for name in by_reply if name not in due)]]
+        return explorers.drills(order, lambda drill, passed: self.progress.record_reply(
+            drills.reply_id(drill.id), passed))
+
 
 @dataclass(frozen=True)
 class Reveal:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from labs import fast
 from labs.drills import CAUSES, DRILLS, SYMPTOMS, Drill, Fix, Scenario, Stream, drill, simulate
-from labs.drills.drill import spaced
 from labs.drills.gaps import token_gaps
 from labs.drills.telemetry import SCRAPE, SERIES
+from labs.drills.text import spaced
 from labs.drills.traffic import HORIZON
 from labs.engine import StepTime, run
 from labs.metrics import percentile
@@ -49,6 +49,8 @@ def test_its_parts_are_complete(d):
     assert drill(d.id) is d
     for text in (d.alarm, *(f.name for f in d.fixes)):
         assert text[0].isupper() or text[0].isdigit()
+    for choice in (*d.fixes, *d.causes):
+        assert len(choice.name) <= 62, "a radio button's text must fit on one line of a narrow notebook"
         assert "{" not in text
 
 

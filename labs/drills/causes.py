@@ -98,7 +98,7 @@ CAUSES: dict[str, Cause] = {cause.key: cause for cause in (
           lambda d: (_waits(d) and not _at_cap(d) and _budget_spent(d) and d.summary.kv_max < FULL and not _forgot(d)),
           lambda d: f"{d.summary.tokens_per_step:.0f} tokens a step of a budget of {d.config.max_num_batched_tokens:,};"
                     f" {_of_cap(d)}; {_kv(d)}"),
-    Cause("blocked_head", "A long prompt at the head of the queue doesn't fit, and blocks everyone behind it",
+    Cause("blocked_head", "A long prompt at the head of the queue blocks those behind it",
           "again and again requests wait while the KV cache empties and the steps have budget left",
           lambda d: (_waits(d) and not _at_cap(d) and _emptied(d) >= 0.3 and d.summary.running_max > 0
                      and not _silent(d)),
@@ -136,7 +136,7 @@ CAUSES: dict[str, Cause] = {cause.key: cause for cause in (
           lambda d: f"running between {d.series['running'].min():.0f} and {d.series['running'].max():.0f} of {d.cap} "
                     f"on {d.replicas} replica{'s' * (d.replicas > 1)}, at most {d.series['waiting'].max():.0f} waiting"
                     f"; p99 TTFT {d.summary.client_ttft_p99:.2f} s"),
-    Cause("prefix_flattery", "The good numbers came from repeated prompts: the prefix cache had them",
+    Cause("prefix_flattery", "The tests used repeated prompts, which the prefix cache had",
           "prefix-cache hits fall, and from then on TTFT climbs",
           _forgot,
           lambda d: f"prefix-cache hits {d.summary.cache_hits_first:.0%} in the first seconds and "

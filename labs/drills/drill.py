@@ -1,12 +1,12 @@
 """A drill: an incident from stored settings, causes to choose from, and fixes that are really applied."""
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from labs.drills.causes import CAUSES, Cause
 from labs.drills.telemetry import Dashboard, Summary, simulate
+from labs.drills.text import spaced
 from labs.drills.traffic import HORIZON, Scenario
 
 TTFT_TARGET, ITL_TARGET = 2.0, 0.040  # seconds: p99 TTFT at the client, p95 ITL
@@ -144,8 +144,3 @@ class _Milliseconds:
 
     def __init__(self, summary: Summary) -> None:
         self.itl_p50, self.itl_p95 = 1e3 * summary.itl_p50, 1e3 * summary.itl_p95
-
-
-def spaced(text: str) -> str:
-    """Percentages as everywhere in the course: 74 %."""
-    return re.sub(r"(?<=\d)%", " %", text)

@@ -10,12 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from labs import fast
+from labs.drills.asked import Requests
 from labs.drills.gaps import token_gaps
-from labs.drills.traffic import HORIZON, Scenario, Sent
+from labs.drills.running import Part
+from labs.drills.running import parts as run_parts
+from labs.drills.traffic import HORIZON, Scenario
 from labs.metrics import percentile
 from labs.scheduler import SchedulerConfig
-from labs.workload import Request
 
 SCRAPE, WINDOW, WARM_UP = 2.0, 10.0, 20.0  # seconds: between two scrapes, behind a percentile, left out of the summary
 SERIES = ("running", "waiting", "kv_usage", "preemptions", "ttft_p50", "ttft_p99", "client_ttft_p99", "itl_p50",
@@ -70,14 +71,7 @@ class Dashboard:
         return self.config.max_num_seqs * self.replicas
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One run of one engine: its trace, the requests in the trace's order, and until when it counts."""
-
-    trace: fast.Trace
-    sent: dict[str, Sent]
-    begin: float = 0.0
-    end: float = math.inf
+_Gaps = tuple[np.ndarray, np.ndarray, np.ndarray]  # when a token came, seconds since the last, how many such
 
 
 @lru_cache(maxsize=256)
@@ -85,108 +79,22 @@ def simulate(scenario: Scenario) -> Dashboard:
     """What the dashboard shows of `scenario`; the same each time, since all seeds are in it."""
     every = scenario.sent()
     here = [sent for sent in every if not sent.stream.elsewhere]
-    parts = [part for r in range(scenario.replicas) for part in _parts(scenario, here[r::scenario.replicas], r)]
+    parts = [part for r in range(scenario.replicas) for part in run_parts(scenario, here[r::scenario.replicas], r)]
     time = np.arange(SCRAPE, HORIZON + SCRAPE / 2, SCRAPE)
-    seen = _Requests.of(scenario, here, parts)
-    series = _gauges(scenario, parts, seen, time) | _percentiles(seen, parts, time)
+    seen = Requests.of(scenario, here, parts)
+    gaps = _gaps(parts)
+    series = _gauges(scenario, parts, seen, time) | _percentiles(seen, gaps, time)
     away = [sent for sent in every if sent.stream.elsewhere]
     other = simulate(replace(scenario, streams=tuple(replace(s, elsewhere=False) for s in scenario.streams
                                                      if s.elsewhere), replicas=1)) if away else None
-    summary = _summary(seen, parts, series, time, scenario.replicas,
+    summary = _summary(seen, parts, gaps, series, time, scenario.replicas,
                        other.summary.ttft_p99 if other else math.nan)
     return Dashboard(time, series, scenario.config, scenario.replicas, summary)
 
 
-# ---- running it -----------------------------------------------------------------------------------------------------
-
-def _parts(scenario: Scenario, sent: list[Sent], replica: int) -> list[_Part]:
-    """What one replica runs: once, or, if it hangs, until then and again after the restart."""
-    loop = sum(stream.in_flight for stream in scenario.streams)
-    if loop:
-        return _closed_loop(scenario, sent, loop // scenario.replicas + (replica < loop % scenario.replicas))
-    runs = [(sent, 0.0, math.inf)]
-    if scenario.hang_at < math.inf:
-        before = [s for s in sent if s.request.arrival < scenario.hang_at]
-        after = [s for s in sent if s.request.arrival >= scenario.restart_at]
-        runs = [(before, 0.0, scenario.hang_at), (after, scenario.restart_at, math.inf)]
-    return [_Part(_run(scenario, mine, scenario.config, end), {s.request.request_id: s for s in mine}, begin, end)
-            for mine, begin, end in runs if mine]
-
-
-def _run(scenario: Scenario, sent: list[Sent], config: SchedulerConfig, end: float = math.inf) -> fast.Trace:
-    """Run what reaches the scheduler. Behind a head that never fits nobody is admitted until it is gone."""
-    requests = []
-    for s in sent:
-        if scenario.oversized_at <= s.request.arrival < scenario.oversized_gone:
-            if scenario.oversized_gone == math.inf:
-                continue
-            requests.append(replace(s.request, arrival=scenario.oversized_gone))
-        else:
-            requests.append(s.request)
-    aborts = [(end, r.request_id) for r in requests] if end < math.inf else []
-    return fast.trace(requests, config, scenario.step_time, None, aborts)
-
-
-def _closed_loop(scenario: Scenario, sent: list[Sent], out: int) -> list[_Part]:
-    """A client that always has `out` requests in flight: the next is sent when one comes back.
-
-    With room for them all, that is what a backlog under a cap of `out` does, each arriving when it is scheduled.
-    """
-    if out > scenario.config.max_num_seqs:
-        raise ValueError(f"a closed loop of {out} needs a max_num_seqs of at least that")
-    if not out:
-        return []
-    trace = _run(scenario, sent, replace(scenario.config, max_num_active_seqs=out))
-    starts = trace.series.time
-    now = {r.request_id: float(starts[step]) for r, step in zip(trace.requests, trace.scheduled, strict=True)}
-    return [_Part(trace, {s.request.request_id: replace(
-        s, request=_at(s.request, now[s.request.request_id]), created=now[s.request.request_id]) for s in sent})]
-
-
-def _at(request: Request, arrival: float) -> Request:
-    return replace(request, arrival=arrival)
-
-
-# ---- each request's times -------------------------------------------------------------------------------------------
-
-@dataclass(frozen=True, eq=False)
-class _Requests:
-    """One entry a request: when it was created and arrived, its first token and end (NaN: never), its sizes."""
-
-    created: np.ndarray
-    arrival: np.ndarray
-    first: np.ndarray
-    finish: np.ndarray
-    tokens: np.ndarray
-    share: np.ndarray
-    tenant: np.ndarray
-    prompt: np.ndarray
-    computed: np.ndarray
-
-    @classmethod
-    def of(cls, scenario: Scenario, sent: list[Sent], parts: list[_Part]) -> _Requests:
-        """The times in the traces, for all that was sent."""
-        times: dict[str, tuple[float, float]] = {}
-        known = {s.request.request_id: s for s in sent}
-        for part in parts:
-            end = [*(part.trace.series.time + part.trace.series.seconds).tolist(), math.nan]
-            known |= part.sent
-            for r, first, last in zip(part.trace.requests, part.trace.first_token, part.trace.ended, strict=True):
-                times[r.request_id] = end[first], end[last]
-        names = {stream.tenant: i for i, stream in enumerate(scenario.streams)}
-        rows = [(s.created, s.request.arrival, *times.get(name, (math.nan, math.nan)),
-                 s.whole_prompt + s.request.output_tokens, 1 / s.stream.tenants, names[s.stream.tenant],
-                 s.whole_prompt, s.request.prompt_tokens) for name, s in known.items()]
-        return cls(*np.array(rows, dtype=float).T)
-
-    def waits(self, since: np.ndarray) -> np.ndarray:
-        """From `since` to the first token, or to now for those that have none."""
-        return np.where(self.first <= HORIZON, self.first, HORIZON) - since
-
-
 # ---- series ---------------------------------------------------------------------------------------------------------
 
-def _gauges(scenario: Scenario, parts: list[_Part], seen: _Requests, time: np.ndarray) -> dict[str, np.ndarray]:
+def _gauges(scenario: Scenario, parts: list[Part], seen: Requests, time: np.ndarray) -> dict[str, np.ndarray]:
     """What a scrape finds, and sums since the scrape before."""
     frozen = np.where((time >= scenario.hang_at) & (time < scenario.restart_at), scenario.hang_at, time)
     series = {name: np.zeros(len(time)) for name in ("running", "waiting", "kv_usage", "preemptions", "steps")}
@@ -210,7 +118,7 @@ def _gauges(scenario: Scenario, parts: list[_Part], seen: _Requests, time: np.nd
     return series
 
 
-def _waiting(scenario: Scenario, waiting: np.ndarray, seen: _Requests, time: np.ndarray) -> np.ndarray:
+def _waiting(scenario: Scenario, waiting: np.ndarray, seen: Requests, time: np.ndarray) -> np.ndarray:
     """With those behind a head that never fits, and the head itself; in a closed loop nobody waits at the server."""
     if any(stream.in_flight for stream in scenario.streams):
         return np.zeros(len(time))
@@ -221,7 +129,7 @@ def _waiting(scenario: Scenario, waiting: np.ndarray, seen: _Requests, time: np.
     return np.where(there, waiting + 1 + behind, waiting)
 
 
-def _largest(seen: _Requests, now: float) -> float:
+def _largest(seen: Requests, now: float) -> float:
     """The largest tenant's share of the tokens asked for by the requests in flight."""
     flying = (seen.arrival <= now) & ~(seen.finish <= now)
     if not flying.any():
@@ -230,15 +138,15 @@ def _largest(seen: _Requests, now: float) -> float:
     return float(held.max() / seen.tokens[flying].sum())
 
 
-def _hits(seen: _Requests, now: float) -> float:
+def _hits(seen: Requests, now: float) -> float:
     """Share of the prompt tokens of the last seconds that the prefix cache had."""
     recent = (seen.arrival > now - WINDOW) & (seen.arrival <= now)
     return float(1 - seen.computed[recent].sum() / seen.prompt[recent].sum()) if recent.any() else math.nan
 
 
-def _percentiles(seen: _Requests, parts: list[_Part], time: np.ndarray) -> dict[str, np.ndarray]:
+def _percentiles(seen: Requests, gaps: _Gaps, time: np.ndarray) -> dict[str, np.ndarray]:
     """TTFT of those whose first token came in the last 10 seconds, and ITL of the tokens of these seconds."""
-    when, gap, many = _gaps(parts)
+    when, gap, many = gaps
     series: dict[str, list[float]] = {name: [] for name in SERIES if "ttft" in name or "itl" in name}
     for now in time:
         lately = (seen.first > now - WINDOW) & (seen.first <= now)
@@ -247,12 +155,12 @@ def _percentiles(seen: _Requests, parts: list[_Part], time: np.ndarray) -> dict[
         series["ttft_p99"].append(percentile(served, 0.99) if len(served) else math.nan)
         series["client_ttft_p99"].append(percentile(asked, 0.99) if len(asked) else math.nan)
         few = slice(*np.searchsorted(when, [now - WINDOW, now], side="right"))
-        series["itl_p50"].append(_weighted(gap[few], many[few], 0.5))
-        series["itl_p95"].append(_weighted(gap[few], many[few], 0.95))
+        for name, value in zip(("itl_p50", "itl_p95"), _weighted(gap[few], many[few], 0.5, 0.95), strict=True):
+            series[name].append(value)
     return {name: np.array(values) for name, values in series.items()}
 
 
-def _gaps(parts: list[_Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _gaps(parts: list[Part]) -> _Gaps:
     """The gaps between tokens on all engines, in order of time."""
     found = [token_gaps(part.trace) for part in parts]
     when, gap, many = (np.concatenate(column) for column in zip(*found, strict=True))
@@ -260,23 +168,23 @@ def _gaps(parts: list[_Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return when[order], gap[order], many[order]
 
 
-def _weighted(values: np.ndarray, many: np.ndarray, q: float) -> float:
-    """`percentile` of values that each occur `many` times; NaN if there are none."""
+def _weighted(values: np.ndarray, many: np.ndarray, *shares: float) -> list[float]:
+    """`percentile` of values that each occur `many` times, for each of the `shares`; NaN if there are none."""
     total = int(many.sum())
     if not total:
-        return math.nan
+        return [math.nan] * len(shares)
     order = np.argsort(values)
-    place = min(int(q * total), total - 1)
-    return float(values[order][np.searchsorted(np.cumsum(many[order]), place, side="right")])
+    values, upto = values[order], np.cumsum(many[order])
+    return [float(values[np.searchsorted(upto, min(int(q * total), total - 1), side="right")]) for q in shares]
 
 
 # ---- the numbers beside it ------------------------------------------------------------------------------------------
 
-def _summary(seen: _Requests, parts: list[_Part], series: dict[str, np.ndarray], time: np.ndarray,
+def _summary(seen: Requests, parts: list[Part], gaps: _Gaps, series: dict[str, np.ndarray], time: np.ndarray,
              replicas: int, elsewhere: float) -> Summary:
     """Everything after the warm-up."""
     late, counted = time > WARM_UP, (seen.created >= WARM_UP) & (seen.created < HORIZON)
-    when, gap, many = _gaps(parts)
+    when, gap, many = gaps
     inside = (when > WARM_UP) & (when <= HORIZON)
     first = (seen.first > WARM_UP) & (seen.first <= HORIZON)
     served, asked = seen.waits(seen.arrival)[counted], seen.waits(seen.created)[counted]
@@ -290,11 +198,12 @@ def _summary(seen: _Requests, parts: list[_Part], series: dict[str, np.ndarray],
     def mean(name: str) -> float:
         return float(series[name][late].mean())
 
+    itl = _weighted(gap[inside], many[inside], 0.5, 0.95)
     steps = series["steps"][late]
     hits = series["cache_hits"]
     return Summary(
         ttft_p50=percentile(served, 0.5), ttft_p99=percentile(served, 0.99), client_ttft_p99=percentile(asked, 0.99),
-        itl_p50=_weighted(gap[inside], many[inside], 0.5), itl_p95=_weighted(gap[inside], many[inside], 0.95),
+        itl_p50=itl[0], itl_p95=itl[1],
         tokens_per_second=float((many[inside].sum() + first.sum()) / (HORIZON - WARM_UP) / replicas),
         running=mean("running"), running_max=float(series["running"][late].max()), waiting=mean("waiting"),
         kv_usage=mean("kv_usage"), kv_max=float(series["kv_usage"][late].max()),

@@ -21,7 +21,7 @@ FULL_BATCH = Drill(
          "Steps held {b.tokens_per_step:.0f} tokens on average: it is the sequences, each with a token a step, that "
          "make them long. p50 ITL stays at {ms.itl_p50:.0f} ms.",
          lambda b, a: b.tokens_per_step < 512 and a.itl_p50 > 0.95 * b.itl_p50),
-     Fix("cap", "Lower max_num_seqs to 40, and nothing else", settings(max_num_seqs=40),
+     Fix("cap", "Lower max_num_seqs to 40", settings(max_num_seqs=40),
          "The brake works, p50 ITL {ms.itl_p50:.0f} after {bms.itl_p50:.0f} ms, but one replica can't do the work at "
          "that pace: {a.waiting:.0f} wait, and p99 TTFT is {a.client_ttft_p99:.0f} s.",
          lambda b, a: a.itl_p50 < 0.040 < b.itl_p50 and a.waiting > 50),
@@ -62,7 +62,7 @@ THRASHING = Drill(
     (Fix("cap", "Raise max_num_seqs to 512", settings(max_num_seqs=512),
          "At most {b.running_max:.0f} of 256 ran: the cap bound nobody. {a.preemptions} preemptions, as before.",
          lambda b, a: b.running_max < 256 and a.preemptions == b.preemptions),
-     Fix("lower", "Lower max_num_seqs to 22, about what the blocks carry to the end", settings(max_num_seqs=22),
+     Fix("lower", "Lower max_num_seqs to 22, what the blocks carry to the end", settings(max_num_seqs=22),
          "Who starts can now mostly finish: {a.preemptions} preemptions instead of {b.preemptions}, p95 ITL "
          "{ms.itl_p95:.0f} ms, and {a.tokens_per_second:.0f} tokens a second instead of {b.tokens_per_second:.0f}, "
          "because less is done twice. What still waits ({a.waiting:.0f}) needs more memory or a replica.",
@@ -86,7 +86,7 @@ OVERSIZED = Drill(
      Fix("budget", "Raise max_num_batched_tokens to 8,192", settings(max_num_batched_tokens=8192),
          "The steps are empty: budget was never short. The last token still came at {a.last_token:.0f} s of 120.",
          lambda b, a: a.last_token < 60),
-     Fix("refuse", "Refuse at the gateway what needs more blocks than there are", traffic(oversized_at=math.inf),
+     Fix("refuse", "Refuse at the gateway what can never fit", traffic(oversized_at=math.inf),
          "The scheduler tries only the head of its queue, and vLLM lets one that never fits wait for ever. Without it "
          "the others run as ever: p99 TTFT {a.client_ttft_p99:.2f} s.",
          lambda b, a: a.client_ttft_p99 < 0.5, right=True),
@@ -98,10 +98,11 @@ DEAD_ENGINE = Drill(
     "dead_engine", SILENCE,
     Scenario((Stream("chat", rate=6, seed=16),), USUAL, hang_at=60),
     "dead_engine", ("oversized", "greedy_tenant", "memory", "dead_engine"),
-    (Fix("cap", "Raise max_num_seqs to 512, without a restart (it can't be changed on a running server)", lambda s: s,
-         "No setting reaches an engine that makes no step: the last token still came at {a.last_token:.0f} s of 120.",
+    (Fix("cap", "Let max_num_seqs be 512 from now on, without a restart", lambda s: s,
+         "No setting reaches a running engine, least of all one that makes no step: the last "
+         "token still came at {a.last_token:.0f} s of 120.",
          lambda b, a: a.last_token == b.last_token < 62),
-     Fix("restart", "Restart it, and from now on probe with a request for one token instead of /health",
+     Fix("restart", "Restart it, and probe with one token instead of /health",
          traffic(restart_at=85.0),
          "It answers again from 85 s on. Those who were in flight or came meanwhile have no answer ({a.unanswered}, "
          "{b.unanswered} without the restart). A probe that makes a token sees in seconds what /health didn't.",
@@ -127,8 +128,8 @@ MISREAD_BENCHMARK = Drill(
      Fix("short", "Ask for half as many tokens in each request", streams("benchmark", output=64),
          "Twice as many requests, one after the other: still one at a time, and {a.tokens_per_second:.0f} tokens a "
          "second.", lambda b, a: a.running_max == 1 and a.tokens_per_second <= b.tokens_per_second),
-     Fix("many", "Measure again with 64 requests in flight, and lengths that vary",
-         streams("benchmark", in_flight=64, output_sigma=0.8),
+     Fix("many", "Measure with 32 in flight, and lengths that vary",
+         streams("benchmark", in_flight=32, output_sigma=0.8),
          "One step serves them all: {a.tokens_per_second:.0f} tokens a second after {b.tokens_per_second:.0f}, with "
          "p50 ITL at {ms.itl_p50:.0f} ms. With one request there was nothing to batch.",
          lambda b, a: a.tokens_per_second > 10 * b.tokens_per_second, right=True)))

@@ -26,7 +26,7 @@ SEQUENCE_CAP = Drill(
          "Steps used {b.tokens_per_step:.0f} tokens of 2,048: the budget bound nobody. p99 TTFT stays at "
          "{a.client_ttft_p99:.1f} s.",
          lambda b, a: b.tokens_per_step < 200 and abs(a.client_ttft_p99 - b.client_ttft_p99) < 0.1),
-     Fix("lower", "Lower max_num_seqs to 8, so that each request is served faster", settings(max_num_seqs=8),
+     Fix("lower", "Lower max_num_seqs to 8, so that each is served faster", settings(max_num_seqs=8),
          "Each step is a little quicker (p50 ITL {ms.itl_p50:.1f} after {bms.itl_p50:.1f} ms), but only half as many "
          "share it: {a.waiting:.0f} wait instead of {b.waiting:.0f}.",
          lambda b, a: a.itl_p50 < b.itl_p50 and a.waiting > 3 * b.waiting)))
@@ -45,7 +45,7 @@ GREEDY_TENANT = Drill(
          "The tenant's requests spread over both and fill them: KV use still reaches {a.kv_max:.0%}, and p99 TTFT is "
          "{a.client_ttft_p99:.0f} s after {b.client_ttft_p99:.0f} s, for twice the money.",
          lambda b, a: a.kv_max > 0.95 and 2 < a.client_ttft_p99 < b.client_ttft_p99),
-     Fix("limit", "At the gateway, let one request of this tenant through every 6 s (429 until then)",
+     Fix("limit", "Let this tenant send a request every 6 s (429 until then)",
          streams("one tenant", spacing=6.0),
          "It never holds more than a part of the blocks (KV use {a.kv_max:.0%} at most), and the others find room at "
          "once: p99 TTFT {a.client_ttft_p99:.2f} s. That tenant pays, and knows why.",
@@ -85,7 +85,7 @@ PREFIX_FLATTERY = Drill(
     Scenario((Stream("documents", rate=12, prompt=2000, cached=0.95, cached_until=50, seed=5),),
              SchedulerConfig(256, 2048, 16_000, max_model_len=8192)),
     "prefix_flattery", ("token_budget", "prefix_flattery", "full_batch", "client_batcher"),
-    (Fix("blocks", "Give the KV cache twice the blocks, so that more prefixes stay", settings(num_gpu_blocks=32_000),
+    (Fix("blocks", "Double the KV cache, so that more prefixes stay", settings(num_gpu_blocks=32_000),
          "The prompts are new ones: nothing that is kept helps them. Hits stay at {a.cache_hits_last:.0%}, p99 TTFT at "
          "{a.client_ttft_p99:.1f} s.",
          lambda b, a: a.cache_hits_last < 0.05 and a.client_ttft_p99 > 0.9 * b.client_ttft_p99),
@@ -93,7 +93,7 @@ PREFIX_FLATTERY = Drill(
          "Steps become fewer and longer (p95 ITL {ms.itl_p95:.0f} after {bms.itl_p95:.0f} ms), but the prompts are as "
          "much work as before: p99 TTFT {a.client_ttft_p99:.1f} s.",
          lambda b, a: a.itl_p95 > 1.5 * b.itl_p95 and a.client_ttft_p99 > 0.8 * b.client_ttft_p99),
-     Fix("replicas", "Measure with distinct prompts, and size for those: 3 replicas",
+     Fix("replicas", "Measure with distinct prompts, and size for them: 3 replicas",
          lambda s: replace(s, replicas=3),
          "Each now computes a third of the prompts: p99 TTFT {a.client_ttft_p99:.2f} s with hits at "
          "{a.cache_hits_last:.0%}. The test before had measured the cache.",
@@ -120,9 +120,9 @@ MEMORY = Drill(
          "That helps against preemption, and there was little: {b.preemptions} preemptions, {b.computed_again:.0%} of "
          "tokens computed again. Fewer run, and {a.waiting:.0f} wait instead of {b.waiting:.0f}.",
          lambda b, a: b.computed_again < 0.05 and a.running < b.running and a.waiting > b.waiting),
-     Fix("blocks", "Give the KV cache three times the blocks (a smaller model, a bigger GPU, or replicas)",
-         settings(num_gpu_blocks=1050),
-         "Blocks were what was missing: KV use {a.kv_usage:.0%} on average, {a.waiting:.1f} waiting, p99 TTFT "
+     Fix("blocks", "Give the KV cache three times the blocks", settings(num_gpu_blocks=1050),
+         "Blocks were what was missing, and a bigger GPU, a smaller model or replicas give them: KV "
+         "use {a.kv_usage:.0%} on average, {a.waiting:.1f} waiting, p99 TTFT "
          "{a.client_ttft_p99:.2f} s.",
          lambda b, a: a.kv_usage < 0.5 and a.waiting < 1, right=True)))
 
