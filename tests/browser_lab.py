@@ -98,9 +98,10 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 @contextmanager
 def opened(browser: Browser, lab: Lab, notebook: str, width: int = 1300, height: int = 1200,
-           run: bool = True) -> Iterator[Session]:
-    """`notebook` open and, if `run`, run from top to bottom."""
-    page = browser.new_page(viewport={"width": width, "height": height})
+           run: bool = True, zoom: float = 1) -> Iterator[Session]:
+    """`notebook` open and, if `run`, run from top to bottom. Zoomed, the window holds fewer, larger pixels."""
+    viewport = {"width": round(width / zoom), "height": round(height / zoom)}
+    page = browser.new_page(viewport=viewport, device_scale_factor=zoom)
     session = Session(page)
     page.on("pageerror", lambda error: session.problems.append(f"error in the page: {error}"))
     page.on("console", lambda said: session.problems.append(f"console: {said.text}") if said.type == "error" else None)
