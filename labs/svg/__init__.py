@@ -5,6 +5,7 @@ requests are too many to tell apart); a slot held by a finished request is pale 
 blank. Nothing here simulates, except `python -m labs.svg OUT.svg`, which writes the picture of the eight requests.
 """
 
+from labs.svg.chart import Axis, chart
 from labs.svg.curve import sweep_curve
 from labs.svg.marks import COLOURS, DRAIN, FAINT, HATCH, HELD, INK, OKABE_ITO, Picture, on
 from labs.svg.occupancy import MOST_BINS, binned_occupancy, occupancies
@@ -12,5 +13,6 @@ from labs.svg.over_time import message
 from labs.svg.step import step
 from labs.svg.timeline import request_names, timelines
 
-__all__ = ["COLOURS", "DRAIN", "FAINT", "HATCH", "HELD", "INK", "MOST_BINS", "OKABE_ITO", "Picture",
-           "binned_occupancy", "message", "occupancies", "on", "request_names", "step", "sweep_curve", "timelines"]
+__all__ = ["Axis", "COLOURS", "DRAIN", "FAINT", "HATCH", "HELD", "INK", "MOST_BINS", "OKABE_ITO", "Picture",
+           "binned_occupancy", "chart", "message", "occupancies", "on", "request_names", "step", "sweep_curve",
+           "timelines"]
