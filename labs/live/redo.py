@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from labs.crossing import Point, points
 
 
-def redo(server: str, levels: Sequence[int] = (1, 2, 4, 8, 16, 32), progress: Callable[[int, int], None] | None = None) -> list[Point] | str:
+def redo(server: str, levels: Sequence[int] = (1, 2, 4, 8, 16, 32),
+         progress: Callable[[int, int], None] | None = None) -> list[Point] | str:
     """The levels on the reader's own server: an address, or an engine's name to start one here.
 
     Returns a sentence where that isn't possible.
