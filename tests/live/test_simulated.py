@@ -633,7 +633,9 @@ def test_as_a_command_it_serves_on_this_machine_only_and_ends_when_told(sent: in
 @pytest.mark.parametrize(("flags", "said"), [
     (["--host", "0.0.0.0"], "invalid choice"), (["--nonsense"], "unrecognized arguments: --nonsense"),
     (["--max-num-seqs", "0"], "max_num_seqs must be"), (["--speed", "0"], "speed must be above 0"),
-    (["--enable-prefix-caching"], "unrecognized arguments"), (["--step-time", "0", "0", "0"], "base"),
+    (["--enable-prefix-caching"], "argument --enable-prefix-caching: the simulated server has no prefix cache"),
+    (["--trust-remote-code"], "argument --trust-remote-code: the simulated server has no model"),
+    (["--step-time", "0", "0", "0"], "base"),
 ])  # fmt: skip
 def test_flags_that_it_does_not_know_end_it_with_2(flags: list[str], said: str) -> None:
     process = command(*flags)

@@ -19,10 +19,19 @@ STEP_TIME = StepTime(base=0.0087, per_sequence=0.00026, per_prefill_token=0.0000
 _SETTINGS = {"max_num_seqs": 128, "max_num_batched_tokens": 2048, "num_gpu_blocks": 4097, "block_size": 16,
              "max_model_len": 2048, "long_prefill_token_threshold": 0, "max_num_active_seqs": None}
 _NO_EFFECT = ("--enforce-eager", "--no-enable-prefix-caching", "--no-async-scheduling", "--disable-log-requests",
-              "--no-enable-log-requests", "--trust-remote-code")
+              "--no-enable-log-requests")
 _NO_EFFECT_VALUE = ("--dtype", "--gpu-memory-utilization", "--load-format", "--attention-backend", "--tokenizer",
                     "--chat-template")
+_ABSENT = {"--enable-prefix-caching": "the simulated server has no prefix cache: leave it out",
+           "--trust-remote-code": "the simulated server has no model: leave it out"}
 log = logging.getLogger("uvicorn.error")
+
+
+class _Absent(argparse.Action):
+    """A flag of vLLM's for a thing that is not simulated: better refused than taken without effect."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        raise argparse.ArgumentError(self, _ABSENT[self.option_strings[0]])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,6 +65,8 @@ def parser() -> argparse.ArgumentParser:
         none.add_argument(flag, action="store_true")
     for flag in _NO_EFFECT_VALUE:
         none.add_argument(flag)
+    for flag in _ABSENT:
+        p.add_argument(flag, action=_Absent, nargs=0, help=argparse.SUPPRESS)
     return p
 
 
