@@ -48,12 +48,14 @@ class Course:
         return checks.check(exercise, answer, progress=self.progress)
 
     def quiz(self) -> Any:
-        """This notebook's check-yourself questions, the ones missed before first."""
+        """This notebook's check-yourself questions, the ones missed before first; the last one's are the page's."""
         from labs import explorers
 
-        questions = {question.id: question for question in quiz.for_notebook(self.notebook[:2])}
+        last = self.notebook[:2] == "07"
+        questions = {q.id: q for q in (quiz.of_the_page() if last else quiz.for_notebook(self.notebook[:2]))}
         due = [questions[name] for name in self.progress.due(questions)] or list(questions.values())
-        return explorers.quiz(due, lambda question, marked: self.progress.record_reply(question.id, marked.passed))
+        return explorers.quiz(due, lambda question, marked: self.progress.record_reply(question.id, marked.passed),
+                              own_words=last)
 
     def drills(self) -> Any:
         """The on-call drills, those missed before first."""

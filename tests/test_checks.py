@@ -33,8 +33,8 @@ from labs.checks.marking import ANYWHERE, NOT_ATTEMPTED, NOT_YET, PASSED, SLIPS,
 from labs.progress import Progress
 
 ROOT = Path(__file__).resolve().parent.parent
-# Notebook 04's hold texts and lists of lists: test_checks_step_loop.py has the same tests for those.
-EXERCISES = {name: exercise for name, exercise in checks.EXERCISES.items() if exercise.notebook != "04"}
+# Notebooks 04's and 07's hold texts and lists of lists: test_checks_step_loop.py and test_check_yourself.py have those.
+EXERCISES = {name: exercise for name, exercise in checks.EXERCISES.items() if exercise.notebook not in ("04", "07")}
 
 
 # ---------------------------------------------------------------- right answers, written differently

@@ -399,6 +399,49 @@ def test_a_quiz_needs_questions() -> None:
         explorers.quiz([], lambda *_: None)
 
 
+def test_with_own_words_nothing_opens_before_they_are_written_and_a_missed_question_comes_back() -> None:
+    replies: list[tuple[str, bool]] = []
+    questions = quiz.of_the_page()
+    panel = explorers.quiz(questions, lambda q, result: replies.append((q.id, result.passed)), own_words=True)
+    wrong, right = "950", "12"
+    panel.reply.value = wrong
+    panel.press()
+    assert "in your own words first" in panel._said.value
+    assert replies == []
+    assert questions[0].answer not in panel._said.value
+    panel.words.value = "Groups against steps <b>."
+    panel.press()
+    assert replies == [("granularity", False)]
+    assert "Model answer" in panel._said.value
+    assert panel.words.disabled
+    assert panel.words.value == "Groups against steps <b>."  # it stays beside the model answer
+    for _ in range(3):
+        panel.press()
+        panel.words.value = "x"
+        question = panel.questions[panel.at]
+        panel.reply.value = next((o.text for o in question.options if o.right), str(question.value))
+        panel.press()
+    panel.press()
+    assert "Once more." in panel._prompt.value
+    assert len(panel._place.children) == 1  # only the marked part, this time
+    panel.reply.value = right
+    panel.press()
+    assert replies[-1] == ("granularity", True)
+    panel.press()
+    assert "5 of 12." in panel._prompt.value
+
+
+def test_own_words_are_never_markup_and_the_count_is_of_first_tries() -> None:
+    questions = quiz.of_the_page()[:2]
+    panel = explorers.quiz(questions, lambda *_: None, own_words=True)
+    for reply in ("950", str(questions[1].value), "12"):
+        panel.words.value = "<script>"
+        panel.reply.value = reply
+        panel.press()
+        panel.press()
+    assert "Done: 1 of 2 right at the first try." in panel._prompt.value
+
+
 def test_progress_prints_nothing(capfd: pytest.CaptureFixture) -> None:
     bar, progress = explorers.progress_bar(5)
     before = bar._repr_mimebundle_()

@@ -68,23 +68,31 @@ class Prediction(Displayed):
         return f"{value:,.4g} {self.unit}".strip() if value != int(value) else f"{int(value):,} {self.unit}".strip()
 
 
-def quiz(questions: Sequence[Any], on_answer: Callable[[Any, Any], Any]) -> Quiz:
+def quiz(questions: Sequence[Any], on_answer: Callable[[Any, Any], Any], own_words: bool = False) -> Quiz:
     """Questions one after another; `on_answer(question, result)` is called after each reply.
+
+    With `own_words` the reader first writes an answer, which nobody marks: it is set beside the model answer. And a
+    question that was missed comes back after a few others, until it is right.
 
     A question has `prompt`, `choices` (or None), `unit`, `answer` and `mark(reply)`, whose result has `passed` and
     `message`. The model answer is shown only after a reply.
     """
-    return Quiz(questions, on_answer)
+    return Quiz(questions, on_answer, own_words)
 
 
 class Quiz(Displayed):
     """One question at a time: reply, see the verdict and the model answer, go on."""
 
-    def __init__(self, questions: Sequence[Any], on_answer: Callable[[Any, Any], Any]) -> None:
-        self.questions, self._on_answer = list(questions), on_answer
+    BACK = 4  # places behind which a missed question comes back
+
+    def __init__(self, questions: Sequence[Any], on_answer: Callable[[Any, Any], Any], own_words: bool = False) -> None:
+        self.questions, self._on_answer, self._own_words = list(questions), on_answer, own_words
         if not self.questions:
             raise ValueError("a quiz needs at least one question")
+        self.first = len(self.questions)  # those behind are missed ones, asked again
         self.at, self.passed = 0, 0
+        self.words = w.Textarea(placeholder="in your own words, a sentence or two", rows=3,
+                                layout=w.Layout(width="700px", max_width="100%"))
         self._prompt, self._said = w.HTML(), w.HTML()
         self._place = w.VBox()
         self.reply: w.Widget = w.Text()
@@ -98,6 +106,9 @@ class Quiz(Displayed):
         if self.reply.disabled:
             self.at += 1
             self._ask()
+        elif self._asks_words and not self.words.value.strip():
+            self._said.value = message_html("Say it in your own words first: what you recall is what you keep.",
+                                            bad=True)
         elif self.reply.value in (None, ""):
             self._said.value = message_html("Choose or write an answer first.", bad=True)
         else:
@@ -113,18 +124,31 @@ class Quiz(Displayed):
         items = "".join(f"<li>{escape(q.prompt)}</li>" for q in self.questions)
         return f"<ol>{items}</ol><p><em>Run the cells from the top to answer.</em></p>"
 
+    @property
+    def _asks_words(self) -> bool:
+        """Own words are asked for once; when a question comes back, only its marked part is."""
+        return self._own_words and self.questions[self.at] not in self.questions[:self.at]
+
+    def _place_of(self, question: Any) -> str:
+        """Which of how many; a question that came back is no new one."""
+        seen = self.questions[:self.at]
+        new = sum(q not in seen[:i] for i, q in enumerate(seen))
+        return "Once more." if question in seen else f"{new + 1} of {self.first}."
+
     def _ask(self) -> None:
         self._said.value = message_html("")
         if self.at == len(self.questions):
-            self._prompt.value = message_html(f"Done: {self.passed} of {self.at} right at the first try.")
+            self._prompt.value = message_html(f"Done: {self.passed} of {self.first} right at the first try.")
             self._place.children = ()
             self.button.layout.display = "none"
             return
         question = self.questions[self.at]
-        self._prompt.value = (f'<div style="font-size:15px;line-height:22px;white-space:normal"><b>{self.at + 1} of '
-                              f'{len(self.questions)}.</b> {escape(question.prompt)}</div>')
+        asked = question.recall if self._asks_words else question.prompt
+        self._prompt.value = _asked(f"<b>{self._place_of(question)}</b> {escape(asked)}")
         self.reply = _reply_control(question)
-        self._place.children = (self.reply,)
+        self.words.value, self.words.disabled = "", False
+        first = (self.words, w.HTML(_asked(escape(question.ask)))) if self._asks_words else ()
+        self._place.children = (*first, self.reply)
         self.button.description = "Answer"
 
     def _mark(self) -> None:
@@ -135,14 +159,21 @@ class Quiz(Displayed):
             self._said.value = message_html(sentence(error), bad=True)
             return
         self._on_answer(question, result)
-        self.passed += bool(result.passed)
-        self.reply.disabled = True
+        self.passed += bool(result.passed) and question not in self.questions[:self.at]
+        self.reply.disabled = self.words.disabled = True
+        if self._own_words and not result.passed:
+            self.questions.insert(min(self.at + self.BACK, len(self.questions)), question)
         verdict = "Right." if result.passed else "Not quite."
         said = f"{verdict} {result.message}".strip()
         self._said.value = (message_html(said, bad=not result.passed)
                             + f'<div style="font-size:14px;line-height:20px;white-space:normal;margin-top:6px">'
                               f'<b>Model answer:</b> {escape(question.answer)}</div>')
         self.button.description = "Next question" if self.at + 1 < len(self.questions) else "Finish"
+
+
+def _asked(html: str) -> str:
+    """A question as it stands above what answers it."""
+    return f'<div style="font-size:15px;line-height:22px;white-space:normal">{html}</div>'
 
 
 def _reply_control(question: Any) -> w.Widget:
