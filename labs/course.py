@@ -67,6 +67,13 @@ class Course:
         return explorers.drills(order, lambda drill, passed: self.progress.record_reply(
             drills.reply_id(drill.id), passed))
 
+    def certificate(self) -> Any:
+        """A panel with the certificate, of what is passed by now."""
+        from labs import explorers
+        from labs.certificate import certificate
+
+        return explorers.certificate(lambda name: certificate(name, self.progress))
+
 
 @dataclass(frozen=True)
 class Reveal:

@@ -1,4 +1,4 @@
-"""Write notebooks/ from the masters in solutions/, run both, and keep the repository's links in step.
+"""Write notebooks/ from the masters in solutions/, run both, and keep links and the cheat sheet in step.
 
 A master is edited by hand. The learner's notebook is the master without its answers:
 
@@ -185,6 +185,17 @@ def readme_text(course: Course) -> str:
             raise BuildError(f"README.md: it needs one line {begin} and one line {end}.")
         text = f"{text.split(begin)[0]}{begin}\n{part}\n{end}{text.split(end)[1]}"
     return text
+
+
+def cheat_sheet(course: Course) -> tuple[Path, str] | None:
+    """The printable page and what it must hold, every figure computed afresh; None for a course that has none."""
+    if not (course.root / "labs/cheat_sheet.py").is_file():
+        return None
+    command = [sys.executable, "-m", "labs.cheat_sheet"]
+    done = subprocess.run(command, cwd=course.root, capture_output=True, text=True, encoding="utf-8")
+    if done.returncode:
+        raise BuildError(f"labs/cheat_sheet.py: {done.stderr.strip().splitlines()[-1]}")
+    return course.root / "notebooks/cheat_sheet.html", done.stdout
 
 
 # ---------------------------------------------------------------- from master to learner
@@ -502,6 +513,8 @@ def build(course: Course, names: list[str]) -> list[str]:
                 failed.append(str(error))
             except (ValueError, KeyError, nbformat.ValidationError) as error:
                 failed.append(f"solutions/{name}: it can't be read as a notebook: {error}")
+    if page := cheat_sheet(course):
+        write_text(page[1], page[0])
     write_text(readme_text(course), course.root / "README.md")
     return failed
 
@@ -533,6 +546,10 @@ def check(course: Course, names: list[str]) -> list[str]:
     masters = {path.name for path in course.masters()}
     orphans = [path.name for path in course.learners() if path.name not in masters]
     found += [f"notebooks/{name}: there is no solutions/{name}." for name in orphans]
+    page = cheat_sheet(course)
+    if page and (not page[0].is_file() or page[0].read_text(encoding="utf-8") != page[1]):
+        found.append("notebooks/cheat_sheet.html: it is not what labs/cheat_sheet.py gives; run python "
+                     "solutions/build.py.")
     if readme_text(course) != stored_readme(course):
         found.append("README.md: a generated part is out of date; run python solutions/build.py --links.")
     return found

@@ -6,8 +6,9 @@ from labs.explorers.drills import drills
 from labs.explorers.eight import eight_requests
 from labs.explorers.panel import Panel, View
 from labs.explorers.player import step_player
+from labs.explorers.proof import certificate
 from labs.explorers.sigma import sigma_sweep
 from labs.explorers.simulator import simulator
 
-__all__ = ["Panel", "View", "dial", "drills", "eight_requests", "prediction", "progress_bar", "quiz", "sigma_sweep",
-           "simulator", "step_player"]
+__all__ = ["Panel", "View", "certificate", "dial", "drills", "eight_requests", "prediction", "progress_bar", "quiz",
+           "sigma_sweep", "simulator", "step_player"]
