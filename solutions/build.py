@@ -187,15 +187,31 @@ def readme_text(course: Course) -> str:
     return text
 
 
-def cheat_sheet(course: Course) -> tuple[Path, str] | None:
-    """The printable page and what it must hold, every figure computed afresh; None for a course that has none."""
-    if not (course.root / "labs/cheat_sheet.py").is_file():
-        return None
-    command = [sys.executable, "-m", "labs.cheat_sheet"]
+def pages(course: Course) -> dict[Path, str]:
+    """The pages that modules of labs/ write, and what each must hold; those of modules that aren't there are left out.
+
+    notebooks/cheat_sheet.html is all theirs; in TEACHING.md it is what stands between two marks.
+    """
+    found = {}
+    if sheet := said_by(course, "cheat_sheet"):
+        found[course.root / "notebooks/cheat_sheet.html"] = sheet
+    if wrong := said_by(course, "teaching"):
+        path = course.root / "TEACHING.md"
+        before, _, rest = path.read_text(encoding="utf-8").partition("<!-- generated: wrong answers -->\n")
+        after = rest.partition("<!-- end: wrong answers -->")[2]
+        found[path] = f"{before}<!-- generated: wrong answers -->\n{wrong}<!-- end: wrong answers -->{after}"
+    return found
+
+
+def said_by(course: Course, module: str) -> str:
+    """What `python -m labs.MODULE` writes, or nothing if there is no such module."""
+    if not (course.root / f"labs/{module}.py").is_file():
+        return ""
+    command = [sys.executable, "-m", f"labs.{module}"]
     done = subprocess.run(command, cwd=course.root, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
-        raise BuildError(f"labs/cheat_sheet.py: {done.stderr.strip().splitlines()[-1]}")
-    return course.root / "notebooks/cheat_sheet.html", done.stdout
+        raise BuildError(f"labs/{module}.py: {done.stderr.strip().splitlines()[-1]}")
+    return done.stdout
 
 
 # ---------------------------------------------------------------- from master to learner
@@ -513,8 +529,8 @@ def build(course: Course, names: list[str]) -> list[str]:
                 failed.append(str(error))
             except (ValueError, KeyError, nbformat.ValidationError) as error:
                 failed.append(f"solutions/{name}: it can't be read as a notebook: {error}")
-    if page := cheat_sheet(course):
-        write_text(page[1], page[0])
+    for path, text in pages(course).items():
+        write_text(text, path)
     write_text(readme_text(course), course.root / "README.md")
     return failed
 
@@ -546,10 +562,9 @@ def check(course: Course, names: list[str]) -> list[str]:
     masters = {path.name for path in course.masters()}
     orphans = [path.name for path in course.learners() if path.name not in masters]
     found += [f"notebooks/{name}: there is no solutions/{name}." for name in orphans]
-    page = cheat_sheet(course)
-    if page and (not page[0].is_file() or page[0].read_text(encoding="utf-8") != page[1]):
-        found.append("notebooks/cheat_sheet.html: it is not what labs/cheat_sheet.py gives; run python "
-                     "solutions/build.py.")
+    for path, text in pages(course).items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            found.append(f"{path.relative_to(course.root)}: it is not what labs/ gives; run python solutions/build.py.")
     if readme_text(course) != stored_readme(course):
         found.append("README.md: a generated part is out of date; run python solutions/build.py --links.")
     return found

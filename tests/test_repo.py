@@ -205,7 +205,7 @@ def test_no_path_of_a_machine_and_no_registry() -> None:
 ORDER = (
     *("workload", "slots", "metrics", "blocks", "knobs", "scheduler", "fast", "engine"),
     *("serving", "situations", "crossing", "presets", "sweep", "planner", "alerts"),
-    *("progress", "svg", "plots", "checks", "quiz", "drills", "standing", "certificate", "cheat_sheet",
+    *("progress", "svg", "plots", "checks", "quiz", "drills", "standing", "certificate", "cheat_sheet", "teaching",
       "explorers", "course"),
 )
 # Which outside packages, besides the standard library, a module may import when it is itself imported.

@@ -1,0 +1,34 @@
+"""The part of TEACHING.md that is made from the checks and questions: what people get wrong, and what each is told.
+
+`python -m labs.teaching` writes it out; solutions/build.py puts it between the marks in TEACHING.md.
+"""
+from __future__ import annotations
+
+import sys
+
+from labs import checks, quiz
+
+# The exercises that a two-hour workshop has time for, in its order.
+WORKSHOP = ("slot_steps_wasted", "normalised_latency", "nearest_rank", "gain", "admit", "binding_limit", "diagnosis")
+SHOWN = 4  # mistakes of each, the first that the check looks for
+
+
+def wrong_answers() -> str:
+    """Markdown: for each exercise of the workshop the mistakes that its check knows, then those of the questions."""
+    parts = []
+    for name in WORKSHOP:
+        exercise = checks.EXERCISES[name]
+        where = f"notebook {int(exercise.notebook)}, {exercise.minutes} minutes"
+        parts.append(f"**{exercise.title}** (`{name}`, {where})\n")
+        parts += [f"- {mistake.hint} *Then:* {mistake.stronger}" for mistake in exercise.mistakes[:SHOWN]]
+        parts.append("")
+    parts.append("**The page's questions that ask for a number**\n")
+    for question in quiz.of_the_page():
+        if question.slips:
+            value, why = question.slips[0]
+            parts.append(f"- *{question.ask}* Not {value:.4g}: {why}")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(wrong_answers() + "\n")
