@@ -1,0 +1,89 @@
+"""Notebook 07 in a real JupyterLab: a question in one's own words, one drill, the cheat sheet, the certificate."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser_lab import Lab, browser, jupyter_lab, opened
+from playwright.sync_api import Browser, Locator, Page
+
+from labs.quiz import of_the_page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+NAME = "07_check_yourself.ipynb"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Lab]:
+    """A JupyterLab that serves a copy of the course as a learner has it."""
+    folder = tmp_path_factory.mktemp("lab")
+    for name in ("labs", "notebooks"):
+        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*", "*.html"))
+    with jupyter_lab(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chrome(chromium: str) -> Iterator[Browser]:
+    with browser(chromium) as started:
+        yield started
+
+
+def cell_of(page: Page, source: str) -> Locator:
+    """The code cell with this source, scrolled to (JupyterLab draws only what is in view)."""
+    index = page.evaluate(
+        """source => {
+            const book = window.jupyterapp.shell.currentWidget.content;
+            const i = [...book.model.cells].findIndex(c => c.sharedModel.source.includes(source));
+            book.activeCellIndex = i; book.scrollToItem(i, 'start'); return i;
+        }""", source)
+    cell = page.locator(f'.jp-Cell[data-windowed-list-index="{index}"]')
+    cell.wait_for(timeout=10_000)
+    return cell
+
+
+def shoot(page: Page, tmp_path: Path, name: str) -> None:
+    folder = Path(os.environ.get("BROWSER_SHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(folder / f"{name}.png"))
+
+
+def test_a_reader_answers_looks_and_prints(lab: Lab, chrome: Browser, tmp_path: Path) -> None:
+    question = of_the_page()[0]
+    with opened(chrome, lab, f"notebooks/{NAME}", height=1300) as session:
+        page = session.page
+        quiz = cell_of(page, "course.quiz()").locator(".jp-OutputArea-output").last
+        quiz.get_by_role("button", name="Answer").click()
+        quiz.get_by_text("Say it in your own words first").wait_for(timeout=10_000)
+        assert question.answer[:40] not in quiz.inner_text()
+        quiz.locator("textarea").fill("One decides per group, the other per step.")
+        quiz.locator("input[type=text]").fill("12")
+        quiz.get_by_role("button", name="Answer").click()
+        quiz.get_by_text("Model answer:").wait_for(timeout=10_000)
+        assert question.answer[:40] in quiz.inner_text()
+        shoot(page, tmp_path, "07_answered")
+
+        drills = cell_of(page, "course.drills()").locator(".jp-OutputArea-output").last
+        drills.get_by_text("Alarm:").wait_for(timeout=10_000)
+        shoot(page, tmp_path, "07_drill")
+
+        sheet = cell_of(page, "sheet()").frame_locator("iframe").locator("h1")
+        sheet.wait_for(timeout=10_000)
+        assert sheet.inner_text() == "Continuous batching on one page"
+        shoot(page, tmp_path, "07_sheet")
+
+        proof = cell_of(page, "course.certificate()").locator(".jp-OutputArea-output").last
+        proof.locator("input[type=text]").fill("Ada <b>Lovelace</b>")
+        proof.get_by_role("button", name="Write certificate.html").click()
+        proof.get_by_text("Written to notebooks/certificate.html").wait_for(timeout=10_000)
+        page_of_it = proof.frame_locator("iframe")
+        page_of_it.locator(".name").wait_for(timeout=10_000)
+        assert page_of_it.locator(".name").inner_text() == "Ada <b>Lovelace</b>"
+        assert "Passed 1 of" in page_of_it.locator("body").inner_text()
+        shoot(page, tmp_path, "07_certificate")
+        assert session.problems == []
+    assert "Ada &lt;b&gt;Lovelace&lt;/b&gt;" in (lab.folder / "notebooks/certificate.html").read_text()
