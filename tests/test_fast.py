@@ -146,7 +146,35 @@ def test_small_workloads_give_the_same_records(
     )  # fmt: skip
     requests = [Request(f"r{i}", prompt, output, float(arrival), priority)
                 for i, (prompt, output, arrival, priority) in enumerate(drawn)]  # fmt: skip
-    assert_same(Workload(requests, config, StepTime(0.7, 0.01, 0.003) if in_seconds else None))
+    assert_same_end(Workload(requests, config, StepTime(0.7, 0.01, 0.003) if in_seconds else None))
+
+
+def assert_same_end(workload: Workload) -> None:
+    """Both paths give the same, or, with the full-prompt gate off, both go round for ever: so does vLLM's scheduler."""
+    ends = []
+    for readable in (True, False):
+        try:
+            ends.append(workload.run(readable, max_steps=3000) and "done")
+        except RuntimeError as error:
+            ends.append(str(error))
+    assert ends[0] == ends[1]
+    if ends[0] == "done":
+        assert_same(workload)
+    else:
+        assert "not done after 3,000 steps" in ends[0]
+        assert not workload.config.scheduler_reserve_full_isl
+
+
+def test_two_that_preempt_each_other_for_ever_do_so_on_both_paths() -> None:
+    """Found by hypothesis: without the gate, what is admitted evicts what was admitted before it."""
+    config = SchedulerConfig(5, 12, 30, 2, 64, "priority", long_prefill_token_threshold=2,
+                             scheduler_reserve_full_isl=False)
+    drawn = [(2, 28, 3, 1), (3, 13, 3, 2), (5, 14, 12, 0), (15, 29, 12, 1), (15, 29, 12, 1)]
+    assert_same_end(Workload([Request(f"r{i}", *lengths, float(arrival), priority)
+                              for i, (*lengths, arrival, priority) in enumerate(drawn)], config))
+    with pytest.raises(RuntimeError, match="give it more KV blocks"):
+        Workload([Request(f"r{i}", *lengths, float(arrival), priority)
+                  for i, (*lengths, arrival, priority) in enumerate(drawn)], config).run(False, max_steps=3000)
 
 
 # ---------------------------------------------------------------- corners
