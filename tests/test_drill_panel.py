@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from test_browser_player import CLASHES
 
 from labs import explorers
 from labs.course import Course
-from labs.drills import DRILLS, Drill, drill, reply_id
+from labs.drills import DRILLS, Drill, drill, reply_id, simulate
 from labs.drills.picture import draw, words
 from labs.progress import Progress
 from labs.svg.dashboard import Chart, dashboard
@@ -112,6 +113,36 @@ def test_whatever_goes_wrong_is_said_in_the_panel():
     assert said(shown._said) == "OSError: the disk is full"
     with pytest.raises(ValueError, match="at least one incident"):
         explorers.drills([], fails)
+
+
+def test_fixes_are_simulated_ahead_while_the_reader_reads():
+    async def reading() -> None:
+        panel(*DRILLS[:2])
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if simulate.cache_info().currsize >= 6:
+                return
+
+    simulate.cache_clear()
+    asyncio.run(reading())
+    assert simulate.cache_info().currsize == 6  # the first incident, its four fixes, the next incident
+    misses = simulate.cache_info().misses
+    for fix in DRILLS[0].fixes:
+        DRILLS[0].apply(fix.key)
+    assert simulate.cache_info().misses == misses
+
+
+def test_who_has_gone_on_is_not_kept_busy():
+    async def going_on() -> None:
+        shown, _ = panel(*DRILLS[:3])
+        shown.go_on()
+        shown._simulate_one(DRILLS[0], [DRILLS[5].scenario])
+
+    simulate.cache_clear()
+    asyncio.run(going_on())
+    misses = simulate.cache_info().misses
+    simulate(DRILLS[5].scenario)
+    assert simulate.cache_info().misses == misses + 1
 
 
 def test_the_next_incident_starts_afresh_and_the_last_leads_to_the_first():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Any
 
 import ipywidgets as w
 
-from labs.drills import Drill
+from labs.drills import Drill, Scenario, simulate
 from labs.drills.picture import draw
 from labs.explorers.panel import Displayed, dropdown, flow, message_html, numbers_html, sentence
 
@@ -23,6 +25,8 @@ def drills(incidents: Sequence[Drill], on_done: Callable[[Drill, bool], Any]) ->
 
 class DrillPanel(Displayed):
     """One incident at a time; its causes and fixes stay on the page, so that a wrong fix can be followed by another."""
+
+    PAUSE = 0.05  # seconds between two simulations made ahead, in which a click gets through
 
     def __init__(self, incidents: Sequence[Drill], on_done: Callable[[Drill, bool], Any]) -> None:
         if not incidents:
@@ -86,6 +90,21 @@ class DrillPanel(Displayed):
         self.name_button.disabled = False
         self.cause.disabled = False
         self._fixes.layout.display = "none"
+        coming = self.incidents[(self.which.value + 1) % len(self.incidents)]
+        self._ahead(d, [*(fix.change(d.scenario) for fix in d.fixes), coming.scenario])
+
+    def _ahead(self, drill: Drill, scenarios: list[Scenario]) -> None:
+        """Simulate what may be asked for next while the reader reads, one after the other, so that a click finds it."""
+        with suppress(RuntimeError):  # no event loop: a plain script, in which nobody waits
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.PAUSE, self._simulate_one, drill, scenarios)
+
+    def _simulate_one(self, drill: Drill, scenarios: list[Scenario]) -> None:
+        """One of them, unless the reader has gone on; what goes wrong is said when it is asked for."""
+        if self.drill is drill and scenarios:
+            with suppress(Exception):
+                simulate(scenarios[0])
+            self._ahead(drill, scenarios[1:])
 
     def _offer(self, control: w.RadioButtons, options: list[tuple[str, str]]) -> None:
         control.options = options
