@@ -20,6 +20,7 @@ from labs.drills.text import spaced
 from labs.drills.traffic import HORIZON
 from labs.engine import StepTime, run
 from labs.metrics import percentile
+from labs.quiz import of_the_page
 from labs.scheduler import SchedulerConfig
 from labs.workload import Request, lognormal_lengths, poisson_arrivals
 
@@ -92,6 +93,13 @@ def test_another_seed_shows_the_same_cause():
             continue
         shifted = replace(d.scenario, streams=tuple(replace(s, seed=s.seed + 100) for s in d.scenario.streams))
         assert CAUSES[d.cause].holds(simulate(shifted)), d.id
+
+
+def test_the_notebook_counts_them_as_they_are(root):
+    text = (root / "solutions/07_check_yourself.ipynb").read_text(encoding="utf-8")
+    numbers = {12: "Twelve", 14: "Fourteen"}
+    assert f"{numbers[len(DRILLS)]} incidents." in text
+    assert f"{numbers[len(of_the_page())]} questions." in text
 
 
 # ---------------------------------------------------------------- marking

@@ -36,7 +36,7 @@ SYMPTOMS = {symptom.key: symptom for symptom in (
             "at most 1 request waiting on average, and p99 TTFT at the client of at most 2 s",
             lambda d: d.summary.waiting > 1 and d.summary.running_max < d.cap,
             lambda before, after: after.summary.waiting <= 1 and _soon(after)),
-    Symptom("slow_tokens", lambda s: f"It types in fits: p95 ITL is {1e3 * s.itl_p95:.0f} ms, the target 40 ms.",
+    Symptom("slow_tokens", lambda s: f"Tokens come slowly: p95 ITL is {1e3 * s.itl_p95:.0f} ms, the target 40 ms.",
             "p95 ITL of at most 40 ms, and a p99 TTFT no worse than before or 2 s",
             lambda d: d.summary.itl_p95 > ITL_TARGET,
             lambda before, after: after.summary.itl_p95 <= ITL_TARGET and (
