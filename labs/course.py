@@ -147,6 +147,17 @@ def _cell(value: Any, spec: str) -> str:
     return value if isinstance(value, str) else format(value, spec)
 
 
+def try_out(function: Any, *inputs: Any) -> Any:
+    """What the reader's `function` gives on data of their own, or a sentence where it isn't written yet, or fails."""
+    try:
+        answer = function(*inputs)
+    except NotImplementedError:
+        return f"{function.__name__} isn't written yet"
+    except Exception as error:
+        return f"{function.__name__} raised {type(error).__name__}: {error}"
+    return f"{function.__name__} gives nothing" if answer is None else answer
+
+
 def where_am_i() -> Table:
     """This machine in a few lines: what to put into a bug report."""
     place = ("Colab" if "COLAB_RELEASE_TAG" in os.environ else "Binder" if "BINDER_SERVICE_HOST" in os.environ else

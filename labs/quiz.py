@@ -441,6 +441,58 @@ QUESTIONS: tuple[Question, ...] = (
                (62, "the last 8 tokens need a block as well."), (62.5, "blocks are given whole."),
                (1000, "those are tokens: 16 of them share a block."))),
 
+    # ---- 05: the live server ----
+    Question(
+        "exact_start", "05",
+        recall="When does a real engine take exactly as many steps as the slot simulation says, and when not?",
+        answer="When all requests are queued before the first step: pause the server, send them in order, let it go. "
+               "Then lengths and slots decide everything. Sent to a running engine, the first request gets steps of "
+               "its own before the others arrive, and under static batching it forms a group alone.",
+        ask="Four requests of 40 tokens meet a static engine with 4 slots that is running. The first arrives a moment "
+            "before the others. How many steps does it take for all?",
+        value=80, unit="steps", because="the first forms a group alone, and the other three the next one.",
+        slips=((40, "that is the exact start, with all four in one group."),
+               (160, "the other three are there when the first has ended: they share a group."),
+               (41, "under static batching nobody joins a group that runs."))),
+    Question(
+        "chunk_itl", "05",
+        recall="Why is the gap between two chunks not inter-token latency, and how do you get that?",
+        answer="A busy server puts several tokens into one chunk. So count the tokens of each chunk, by their ids or "
+               "by a usage that comes with it, and share the wait before a chunk among its tokens. One request's mean "
+               "is (last - first) / (tokens - 1), with the server's own count of tokens.",
+        ask="Chunks come at 100, 400 and 600 ms and hold 1, 3 and 2 tokens. What is the mean gap between two tokens?",
+        value=100, unit="ms", because="the last comes 500 ms after the first, with 5 tokens after it.",
+        slips=((250, "that is the mean gap between chunks."),
+               (500 / 6, "six tokens have five gaps between them."),
+               (120, "that begins at 0: the wait for the first token is TTFT."))),
+    Question(
+        "honest_row", "05",
+        recall="Is each user's ITL worse under continuous batching?",
+        answer="With a backlog, yes: the batch is kept full, while a static group thins out as its members end. At an "
+               "equal arrival rate it turns round in the middle: static batching lets arrivals pile up into full "
+               "groups. Once static batching is overloaded, its queue is a backlog again.",
+        ask="Both serve the same traffic, at a rate that static batching can just keep up with. Who has the longer "
+            "mean ITL?",
+        options=(
+            Choice("Static batching", "arrivals wait for its group to end and then run together, in large batches.",
+                   right=True),
+            Choice("Continuous batching", "that is so for a backlog, where its batch is always full."),
+            Choice("Neither: ITL is the model's", "a step takes longer the more sequences are in it."))),
+    Question(
+        "colleague", "05",
+        recall="A benchmark finds vLLM no faster than a script. Which things about it do you check before you believe "
+               "it?",
+        answer="How many requests ran at once, and how much their output lengths varied. Then whether failed requests "
+               "were left out in silence, whether there was a warm-up, whether prompts were repeated with a prefix "
+               "cache on, and whose count of tokens was used.",
+        ask="It sent one request at a time, each for the same number of tokens, after a warm-up. What does it show?",
+        options=(
+            Choice("That continuous batching doesn't work", "there was nothing to batch: one request at a time."),
+            Choice("That its model is too small", "the size of the model doesn't decide whether there is a batch."),
+            Choice("What vLLM's server costs beside the model", "with nothing to schedule, only HTTP and the engine's "
+                   "own overhead are left.", right=True),
+            Choice("That the script is a good server", "it was never asked to serve two users at once."))),
+
     # ---- 06: dial it in ----
 
     Question(

@@ -13,6 +13,10 @@ from the ``repository`` line of pyproject.toml. So are the marked parts of READM
     python solutions/build.py 01_eight_requests   build one notebook
     python solutions/build.py --links             only rewrite what depends on the repository line; run nothing
     python solutions/build.py --check             change nothing; fail if anything committed differs
+
+Notebook 05 needs a real vLLM to be built: LABS_VLLM_PYTHON names the Python that has it.
+
+    python solutions/build.py 05_live_server --record   also keep what it measures as the course's own recording
 """
 
 from __future__ import annotations
@@ -43,7 +47,12 @@ STUB = "raise NotImplementedError  # your code here"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LONGEST, LONG = 25, 12  # lines in a code cell: an error above the first, a note above the second
-CELL_SECONDS = 120
+CELL_SECONDS = 300
+# Outputs of the stand-in, and of what was measured another time, are no stored outputs.
+NOT_REAL = ("SIMULATED", "recorded 20", "No server")
+RECORD = """\
+from labs.live.recordings import FOLDER, save
+save(FOLDER / "vllm-cpu.json", runs, "python solutions/build.py 05_live_server --record", server=first.source)"""
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE = {"file_extension": ".py", "mimetype": "text/x-python", "name": "python", "pygments_lexer": "ipython3"}
 
@@ -454,9 +463,12 @@ def cell_complaints(cell: NotebookNode, count: int) -> list[str]:
     if cell.source.strip() and cell.execution_count != count:
         found.append("has not been run in order; build the notebook again.")
     for output in cell.outputs:
+        shown = str(output.get("text", "")) + str(output.get("data", ""))
+        if any(words in shown for words in NOT_REAL):
+            found.append("was not measured on a real server just then: name a vLLM with LABS_VLLM_PYTHON and build it.")
         if output.output_type == "stream" and output.name == "stderr":
             found.append(f"writes to stderr: {textwrap.shorten(output.text, 300)}")
-        if re.search(r" at 0x[0-9a-fA-F]{6,}", str(output.get("text", "")) + str(output.get("data", ""))):
+        if re.search(r" at 0x[0-9a-fA-F]{6,}", shown):
             found.append("shows a memory address, different on each run; end the cell with `_ =` or plt.show().")
     if [view["model_id"] for view in widget_views(cell)] != widget_ids(cell):
         found.append("holds a widget's id as the kernel gave it; build the notebook again.")
@@ -495,14 +507,19 @@ def changes(stored: NotebookNode, wanted: NotebookNode) -> str:
 # ---------------------------------------------------------------- commands
 
 
-def build_one(course: Course, name: str) -> str:
-    """Build, run and write one pair of notebooks; says how long each took."""
+def build_one(course: Course, name: str, record: bool = False) -> str:
+    """Build, run and write one pair of notebooks; says how long each took. `record` runs a cell more in the master."""
     built, report = pair(course, name), []
     for path, notebook in built.items():
         begun = time.monotonic()
         folder = course.root / Path(path).parent
         folder.mkdir(exist_ok=True)
+        more = [new_code_cell(RECORD)] if record and path.startswith("solutions/") else []
+        notebook.cells += more
         execute(notebook, folder, path)
+        for cell in [notebook.cells.pop() for _ in more]:
+            if any(output.output_type == "error" for output in cell.outputs):
+                raise BuildError(f"{path}: nothing was recorded: {cell.outputs[-1].evalue}")
         if found := complaints(notebook, path):
             raise BuildError("\n".join(found))
         report.append(f"{path}: {time.monotonic() - begun:.1f} s")
@@ -516,13 +533,13 @@ def build_one(course: Course, name: str) -> str:
     return "\n".join(report)
 
 
-def build(course: Course, names: list[str]) -> list[str]:
+def build(course: Course, names: list[str], record: bool = False) -> list[str]:
     """Build these notebooks, two at a time, then README.md; returns what went wrong."""
     failed = []
     # matplotlib says on stderr that it builds its font cache: let it do that here, not in a notebook.
     subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], check=False, capture_output=True)
     with ProcessPoolExecutor(max_workers=2) as workers:
-        for name, job in [(name, workers.submit(build_one, course, name)) for name in names]:
+        for name, job in [(name, workers.submit(build_one, course, name, record)) for name in names]:
             try:
                 print(job.result(), flush=True)
             except BuildError as error:
@@ -598,6 +615,7 @@ def main(arguments: list[str] | None = None) -> int:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--check", action="store_true", help="change nothing; fail if anything differs")
     mode.add_argument("--links", action="store_true", help="rewrite the generated parts; run nothing")
+    parser.add_argument("--record", action="store_true", help="keep what the notebooks named measure as a recording")
     options = parser.parse_args(arguments)
     try:
         course = read_course(options.root.resolve())
@@ -605,7 +623,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.links:
             links(course)
             return 0
-        failed = check(course, names) if options.check else build(course, names)
+        failed = check(course, names) if options.check else build(course, names, options.record)
     except BuildError as error:
         failed = [str(error)]
     for sentence in failed:

@@ -9,9 +9,10 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from nbval_run import NOTEBOOKS, ROOT, nbval
+from nbval_run import NOTEBOOKS, ROOT, nbval, needs_a_server
 
 from solutions import build
+from tests.conformance.environment import vllm_python
 
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=[f"{p.parent.name}/{p.stem}" for p in NOTEBOOKS])
 FIRST_SCREEN = 8  # cells, the badges and the first code cell included
@@ -22,6 +23,8 @@ PICTURE = re.compile(r"<svg|<img")
 @pytest.mark.slow
 @every_notebook
 def test_it_gives_its_stored_outputs(path: Path, font_cache) -> None:
+    if needs_a_server(path):
+        vllm_python()  # or the test skips, and says why
     same, said = nbval(path)
     assert same, said
 

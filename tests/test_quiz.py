@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from labs import engine, metrics
 from labs.blocks import blocks_for
+from labs.live.measurement import chunk_gaps, itl_from_chunks
 from labs.progress import Progress
 from labs.quiz import QUESTIONS, Marked, for_notebook, question
 from labs.scheduler import Scheduler, SchedulerConfig
@@ -117,6 +118,7 @@ def fewest_free(prompt, budget):
 
 
 PAGE_STEP = chunks(2048)
+CHUNKS = ((100, 1), (400, 3), (600, 2))
 ROOM = 1024 - 180
 
 # question -> the value that is marked as right
@@ -133,6 +135,8 @@ VALUES = {
     "preempted": preemption()[1],
     "chunks": len(chunks(1024)),
     "gate": fewest_free(1000, 100),
+    "exact_start": static_batching([40] * 4, 4, arrivals=[0, 1, 1, 1]).steps,
+    "chunk_itl": statistics.mean(itl_from_chunks(CHUNKS)),
     "itl_target": math.ceil(100 / 24),
 }
 
@@ -190,6 +194,10 @@ NUMBERS = {
         "settings": "256 2,048 180 2,000 1,000 16",
         "computed": [len(two_arrivals(2048)[0].running), blocks_for(2000, 16), f"{PAGE_STEP[0][0]:,}"]},
     "gate": {"settings": "1,000 100 16", "computed": [1000 / 16, 1000 - 1000 // 16 * 16]},
+    "exact_start": {"settings": "0 4 40", "computed": []},
+    "chunk_itl": {"settings": "0 100 400 600 1 3 2", "computed": [600 - 100, len(itl_from_chunks(CHUNKS))]},
+    "honest_row": {"settings": "", "computed": []},
+    "colleague": {"settings": "", "computed": []},
     "itl_target": {"settings": "40 24 100", "computed": [f"{100 / 24:.2f}", 4, 4 * 24]},
     "greedy_tenant": {"settings": "50 4,000", "computed": [f"{50 * 4000:,}"]},
 }
@@ -234,6 +242,8 @@ def test_slips_are_what_their_words_say():
     assert slips["preempted"] == [300, 41, preemption()[0], 1]
     assert slips["chunks"] == [len(PAGE_STEP), math.ceil(2 * 2000 / 1024), 2 * math.ceil(2000 / ROOM)]
     assert slips["gate"] == [blocks_for(100, 16), 1000 // 16, 1000 / 16, 1000]
+    assert slips["exact_start"] == [40, 4 * 40, continuous_batching([40] * 4, 4, arrivals=[0, 1, 1, 1]).steps]
+    assert slips["chunk_itl"] == pytest.approx([statistics.mean(chunk_gaps(CHUNKS)), 500 / 6, 600 / 5])
     assert slips["itl_target"] == pytest.approx([100 // 24, 100 / 24])
 
 

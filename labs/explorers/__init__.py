@@ -4,11 +4,12 @@ from labs.explorers.asking import prediction, progress_bar, quiz
 from labs.explorers.dial import dial
 from labs.explorers.drills import drills
 from labs.explorers.eight import eight_requests
+from labs.explorers.live import StatusLine, live
 from labs.explorers.panel import Panel, View
 from labs.explorers.player import step_player
 from labs.explorers.proof import certificate
 from labs.explorers.sigma import sigma_sweep
 from labs.explorers.simulator import simulator
 
-__all__ = ["Panel", "View", "certificate", "dial", "drills", "eight_requests", "prediction", "progress_bar", "quiz",
-           "sigma_sweep", "simulator", "step_player"]
+__all__ = ["Panel", "StatusLine", "View", "certificate", "dial", "drills", "eight_requests", "live", "prediction",
+           "progress_bar", "quiz", "sigma_sweep", "simulator", "step_player"]

@@ -78,8 +78,9 @@ async def ameasure(server: Any, asks: Sequence[Ask], *, mode: str = "all-at-once
     """Send `asks` to `server` and measure each.
 
     server: anything with `base_url`, `api_key` and `model`.
-    mode: "all-at-once"; "closed-loop", `concurrency` users who each wait for an answer before they ask again; or
-    "open-loop", each request at its own `arrival`, however slow the server is.
+    mode: "all-at-once"; "closed-loop", `concurrency` users who each wait for an answer before they ask again;
+    "open-loop", each request at its own `arrival`, however slow the server is; or "held", all queued in order while
+    the server is paused, then let go together: times count from there, and the engine's steps can be predicted.
     warm_up: so many requests more are sent first, of the same sizes and with other prompts; their rows are labelled.
     timeout: the deadline of it all, in seconds; what is not done by then counts as a timeout.
     max_connections: by default as many as the load needs; fewer make requests wait in the client (`queue_delay`).

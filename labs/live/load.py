@@ -5,6 +5,7 @@ Nothing is retried, nothing waits without a deadline, and every request leaves a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
@@ -19,10 +20,11 @@ from labs.live import wire
 from labs.live.answers import Record
 from labs.live.measurement import NAN, Ask, Measurement, hold_groups, peak_in_flight
 
-MODES = ("all-at-once", "closed-loop", "open-loop")
+MODES = ("all-at-once", "closed-loop", "open-loop", "held")
 COUNTS = ("ids", "usage", "none")
 TICK = 0.05  # seconds between two looks at the loop's own lateness, and at whether to stop
 CLEAN_UP = 5.0  # seconds that cancelled requests get to close their connections
+IN_ORDER = 0.01  # seconds between two requests that must reach the engine's queue in their order
 
 
 @dataclass
@@ -103,7 +105,9 @@ class Run:
             sampler.cancel()
 
     async def _load(self, client: AsyncOpenAI) -> None:
-        if self.mode == "closed-loop":
+        if self.mode == "held":
+            await self._held(client)
+        elif self.mode == "closed-loop":
             await self._closed_loop(client, self.records, self.concurrency, self.hold_groups or 1)
         else:
             await self._by_schedule(client, self.mode == "open-loop")
@@ -117,6 +121,27 @@ class Run:
                 if (wait := record.scheduled - self.clock()) > 0:
                     await asyncio.sleep(wait)
                 group.create_task(self._one(client, record))
+
+    async def _held(self, client: AsyncOpenAI) -> None:
+        """Queue all of them, in order, at a server that is paused; let it go, and begin to count there."""
+        await asyncio.to_thread(self.server.pause)
+        held = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                for record in self.records:
+                    group.create_task(self._one(client, record))
+                    while not (record.answered or record.status):
+                        await asyncio.sleep(0.001)
+                    await asyncio.sleep(IN_ORDER)
+                self.zero += self.clock()  # before it is let go: the first tokens may come before the answer to that
+                for record in self.records:  # for whoever measures, they were sent when they could begin
+                    record.scheduled = record.begun = record.sent = 0.0
+                await asyncio.to_thread(self.server.resume)
+                held = False
+        finally:
+            if held:  # interrupted: a server must not stay paused
+                with contextlib.suppress(Exception):
+                    self.server.resume()
 
     async def _closed_loop(self, client: AsyncOpenAI, records: list[Record], concurrency: int,
                            size: int = 1) -> None:  # fmt: skip

@@ -70,7 +70,7 @@ class Server:
         if self._process:
             self._process.stop()
         if self._switch:
-            self._switch.unlink(missing_ok=True)
+            _remove_switch(self._switch)
 
     def alive(self) -> bool:
         """Whether it runs and says that it is well; one that has no /health is well if it answers."""
@@ -124,16 +124,39 @@ class Server:
         """Whether it batches statically just now."""
         return self._switch is not None and self._switch.exists()
 
+    @property
+    def switchable(self) -> bool:
+        """Whether `set_static` and `set_slots` can be used."""
+        return self._switch is not None
+
     def set_static(self, static: bool) -> None:
         """Switch between static and continuous batching, without a restart, for a server started with static=True."""
-        if self._switch is None:
-            raise ServerError("This server always batches continuously.", "Start it with static=True to switch.")
+        self._needs_switch()
         if self.simulated:
             self.request("POST", "/labs/static", {"on": static})
         if static:
             self._switch.touch()
         else:
             self._switch.unlink(missing_ok=True)
+
+    def set_slots(self, slots: int | None) -> None:
+        """Let at most so many requests run, or as many as it was started for (None), without a restart; as above."""
+        self._needs_switch()
+        if slots is not None and slots < 1:
+            raise ServerError(f"It needs 1 slot or more, not {slots}.", "Give a number above 0, or None.")
+        if self.simulated:
+            self.request("POST", "/labs/static", {"on": self.static, "slots": slots})
+        lowered = slots_file(self._switch)
+        if slots is None:
+            lowered.unlink(missing_ok=True)
+            return
+        part = lowered.with_suffix(".part")  # the engine reads it in every step: it must never see half a number
+        part.write_text(str(slots), encoding="ascii")
+        part.replace(lowered)
+
+    def _needs_switch(self) -> None:
+        if self._switch is None:
+            raise ServerError("This server always batches continuously.", "Start it with static=True to switch.")
 
 
 def start(
@@ -177,10 +200,20 @@ def start(
         if process:
             process.stop()
         if switch:
-            switch.unlink(missing_ok=True)
+            _remove_switch(switch)
         raise
     clock.say("ready")
     return server
+
+
+def slots_file(switch: Path) -> Path:
+    """The file beside the switch that holds a lower cap."""
+    return switch.with_name(switch.name + ".slots")
+
+
+def _remove_switch(switch: Path) -> None:
+    for file in (switch, slots_file(switch)):
+        file.unlink(missing_ok=True)
 
 
 def _connect(url: str, model: str | None, key: str | None, clock: Clock) -> Server:

@@ -245,12 +245,15 @@ async def _pause(engine: Engine, request: Request) -> Response:
 
 
 async def _switch(engine: Engine, request: Request) -> Response:
-    """Turn static batching on or off: the simulated server's own."""
-    on = read_body(await request.body(), request.headers.get("content-type", "")).get("on")
+    """Turn static batching on or off, and lower the cap or (null) raise it again: the simulated server's own."""
+    body = read_body(await request.body(), request.headers.get("content-type", ""))
+    on, slots = body.get("on"), body.get("slots", engine.scheduler.slots)
     if not isinstance(on, bool):
         raise invalid("bool_type", "body.on", "Input should be a valid boolean", on)
-    engine.scheduler.static = on
-    return JSONResponse({"static": on})
+    if slots is not None and (isinstance(slots, bool) or not isinstance(slots, int) or slots < 1):
+        raise invalid("int_type", "body.slots", "Input should be a valid integer, 1 or more", slots)
+    engine.scheduler.static, engine.scheduler.slots = on, slots
+    return JSONResponse({"static": on} | ({} if slots is None else {"slots": slots}))
 
 
 def _state(engine: Engine) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from labs.engine import StepRecord, StepTime, step
@@ -21,15 +21,25 @@ MOST_BEHIND = 2.0  # seconds; when the machine has lost more than that, the sche
 
 
 class SwitchableScheduler(Scheduler):
-    """The scheduler with a switch for static batching: while it is on, nobody is admitted as long as anybody runs."""
+    """The scheduler with a switch for static batching: while it is on, nobody is admitted as long as anybody runs.
+
+    `slots` lowers the cap on running requests below the config's; None leaves it.
+    """
 
     static = False
+    slots: int | None = None
 
     def _admit(self, plan: dict[str, int], budget: int, threshold: int) -> str:
         """Rules 6 to 8, unless static batching forbids it."""
         if self.static and self._running:
             return "sequence cap" if self._waiting else "none"
-        return super()._admit(plan, budget, threshold)
+        as_started = self.config
+        if self.slots is not None:
+            self.config = replace(as_started, max_num_active_seqs=min(self.slots, as_started.active_cap))
+        try:
+            return super()._admit(plan, budget, threshold)
+        finally:
+            self.config = as_started
 
 
 @dataclass(eq=False)
