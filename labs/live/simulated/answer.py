@@ -46,6 +46,10 @@ class Answer:
         prompt = len(self.asked.prompt)
         return {"prompt_tokens": prompt, "total_tokens": prompt + self.sent, "completion_tokens": self.sent}
 
+    def _usage_so_far(self) -> dict[str, int | None]:
+        """The same as it comes with a chunk."""
+        return self._usage() | ({"completion_tokens_details": None} if self.asked.chat else {})
+
     def whole(self) -> dict[str, Any]:
         """The answer in one piece, once the job has ended."""
         self.sent = self.job.tokens
@@ -85,7 +89,7 @@ class Answer:
     def _role_chunk(self) -> dict[str, Any]:
         """A chat begins with who speaks: a chunk without a token."""
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
-        usage = {"usage": self._usage()} if self.asked.continuous_usage else {}
+        usage = {"usage": self._usage_so_far()} if self.asked.continuous_usage else {}
         return {**self._head, "choices": [choice], "prompt_token_ids": self._prompt_ids(), "prompt_text": None, **usage}
 
     def _chunk(self, first: bool) -> dict[str, Any]:
@@ -103,7 +107,7 @@ class Answer:
         chunk = {**self._head, "choices": [{**choice, "token_ids": ids}]}
         if job.finish_reason and not self.asked.include_usage:
             chunk["system_fingerprint"] = FINGERPRINT
-        return chunk | ({"usage": self._usage()} if self.asked.continuous_usage else {})
+        return chunk | ({"usage": self._usage_so_far()} if self.asked.continuous_usage else {})
 
 
 def new_id(chat: bool) -> str:

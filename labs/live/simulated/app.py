@@ -19,9 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from labs.engine import StepRecord, StepTime
 from labs.live.simulated import text
 from labs.live.simulated.answer import Answer, list_of_models, new_id
-from labs.live.simulated.asked import ApiError, Asked, invalid, read_body, read_request
+from labs.live.simulated.asked import Asked, read_body, read_request
 from labs.live.simulated.engine import Engine, Job
 from labs.live.simulated.metrics import Statistics
+from labs.live.simulated.problems import ApiError, invalid
 from labs.scheduler import SchedulerConfig
 from labs.workload import Request as Work
 
@@ -235,7 +236,8 @@ async def _pause(engine: Engine, request: Request) -> Response:
     """Stop after the current step: "keep" what is in flight, "abort" it, or "wait" for it first."""
     mode = request.query_params.get("mode", "abort")
     if mode not in ("abort", "wait", "keep"):
-        raise invalid("literal_error", "query.mode", "Input should be 'abort', 'wait' or 'keep'", mode)
+        modes = "'abort', 'wait' or 'keep'"
+        raise invalid("literal_error", "query.mode", f"Input should be {modes}", mode, {"expected": modes})
     while mode == "wait" and engine.jobs:
         await asyncio.sleep(0.01)
     if mode == "abort":

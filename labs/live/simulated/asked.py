@@ -11,37 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from labs.live.simulated import text
+from labs.live.simulated.problems import ApiError, bad, detail, invalid, invalid_for
+from labs.live.simulated.sampling import check_settings, read_settings
 
 _UNSUPPORTED = {"echo": False, "logprobs": None, "prompt_logprobs": None, "use_beam_search": False,
                 "prompt_embeds": None, "response_format": None, "structured_outputs": None, "tools": None,
                 "top_logprobs": None, "stop_token_ids": None, "logit_bias": None, "bad_words": None,
                 "truncate_prompt_tokens": None, "allowed_token_ids": None}
-
-
-class ApiError(Exception):
-    """An answer that is not 200, in vLLM's shape."""
-
-    def __init__(self, message: str, param: str | None = None, kind: str = "BadRequestError",
-                 status: int = 400) -> None:
-        super().__init__(message)
-        self.message, self.param, self.kind, self.status = message, param, kind, status
-
-    def body(self) -> dict[str, Any]:
-        """The JSON that goes with the status."""
-        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.status}}
-
-
-def invalid(kind: str, field_name: str, message: str, value: object) -> ApiError:
-    """A field of the wrong type, worded as vLLM's validation words it."""
-    shown = f"<{type(value).__name__} of {len(value)} items>" if isinstance(value, list | dict) else str(value)
-    detail = {"type": kind, "loc": field_name, "msg": message, "input": shown}
-    return ApiError(f"1 validation error:\n  {detail}", field_name, "Bad Request")
-
-
-def bad(message: str, param: str, value: object = None) -> ApiError:
-    """A field whose value can't be, worded as vLLM words it."""
-    shown = "" if value is None else f", value={value}"
-    return ApiError(f"{message} (parameter={param}{shown})", param)
 
 
 @dataclass(frozen=True)
@@ -73,8 +49,10 @@ def read_body(raw: bytes, content_type: str) -> dict[str, Any]:
         raise invalid("missing", "body", "Field required", None)
     try:
         body = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise invalid("json_invalid", "body.1", "JSON decode error", {}) from None
+    except json.JSONDecodeError as error:
+        raise invalid("json_invalid", f"body.{error.pos}", "JSON decode error", {}, {"error": error.msg}) from None
+    except (ValueError, RecursionError) as error:
+        raise invalid("json_invalid", "body.0", "JSON decode error", {}, {"error": str(error)}) from None
     if not isinstance(body, dict):
         raise invalid("model_attributes_type", "body",
                       "Input should be a valid dictionary or object to extract fields from", body)
@@ -83,9 +61,10 @@ def read_body(raw: bytes, content_type: str) -> dict[str, Any]:
 
 def read_request(body: Mapping[str, Any], chat: bool, model: str, max_model_len: int) -> Asked:
     """Check `body` as vLLM would, in its order: the types, the model, then the lengths."""
-    options = _stream_options(body)
+    numbers, flags = read_settings(body)
     whole = {name: _whole(body, name) for name in ("max_tokens", "max_completion_tokens", "n", "min_tokens",
-                                                   "priority", "seed")}
+                                                   "priority", "seed", "top_k")}
+    options = _stream_options(body, flags["stream"])
     if body.get("model") not in (None, "", model):
         raise ApiError(f"The model `{body['model']}` does not exist. Valid aliases: {model}.", "model",
                        "NotFoundError", 404)
@@ -98,16 +77,17 @@ def read_request(body: Mapping[str, Any], chat: bool, model: str, max_model_len:
     if chat and whole["max_completion_tokens"] is not None:
         asked = whole["max_completion_tokens"]
     max_tokens = _max_tokens(asked, None if chat else 16, len(prompt), at_least, max_model_len)
-    return Asked(model, prompt, max_tokens, chat, bool(body.get("stream")), bool(options.get("include_usage")),
-                 bool(options.get("continuous_usage_stats")), bool(body.get("return_token_ids")),
-                 bool(body.get("ignore_eos")), bool(body.get("include_stop_str_in_output")), _stops(body),
-                 whole["min_tokens"] or 0, whole["priority"] or 0, whole["seed"] or 0)
+    check_settings(numbers, whole, max_tokens)
+    return Asked(model, prompt, max_tokens, chat, flags["stream"], bool(options.get("include_usage")),
+                 bool(options.get("continuous_usage_stats")), flags["return_token_ids"], flags["ignore_eos"],
+                 flags["include_stop_str_in_output"], _stops(body), whole["min_tokens"] or 0, whole["priority"] or 0,
+                 whole["seed"] or 0)
 
 
-def _stream_options(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _stream_options(body: Mapping[str, Any], stream: bool) -> Mapping[str, Any]:
     """The stream options, which only a stream may have."""
     options = body.get("stream_options") or {}
-    if options and not body.get("stream"):
+    if options and not stream:
         raise bad("Stream options can only be defined when `stream=True`.", "stream_options")
     if not isinstance(options, dict):
         raise invalid("model_attributes_type", "body.stream_options",
@@ -122,6 +102,9 @@ def _whole(body: Mapping[str, Any], name: str) -> int | None:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    if isinstance(value, float):
+        message = "Input should be a valid integer, got a number with a fractional part"
+        raise invalid("int_from_float", f"body.{name}", message, value)
     if isinstance(value, str):
         try:
             return int(value)
@@ -137,12 +120,10 @@ def _refuse_unsupported(body: Mapping[str, Any], n: int | None) -> None:
         raise ApiError(f"n must be at least 1, got {n}.")
     if n not in (None, 1):
         raise bad("The simulated server gives one answer a request: it has no n above 1.", "n", n)
-    temperature = body.get("temperature")
-    if isinstance(temperature, int | float) and temperature < 0:
-        value = float(temperature)
-        raise bad(f"temperature must be non-negative, got {value}.", "temperature", value)
     if body.get("suffix"):
-        raise ApiError("suffix is only supported for models with FIM completion rendering", "suffix")
+        text_prompt = isinstance(body.get("prompt"), str)
+        needs = "is only supported for models with" if text_prompt else "requires text prompt input for"
+        raise ApiError(f"suffix {needs} FIM completion rendering", "suffix")
     for name, without in _UNSUPPORTED.items():
         value = body.get(name)
         if value in (None, without, [], {}) or (name == "response_format" and value == {"type": "text"}):
@@ -164,10 +145,26 @@ def _completion_prompt(body: Mapping[str, Any]) -> tuple[str | tuple[int, ...], 
     if isinstance(prompt, str):
         return prompt, "at least "
     if not (isinstance(prompt, list) and all(type(token) is int and token >= 0 for token in prompt)):
-        raise invalid("string_type", "body.prompt", "Input should be a valid string", prompt)
+        raise _no_prompt(prompt)
     if prompt and max(prompt) >= text.VOCABULARY:
         raise ApiError(f"Token id {max(prompt)} is out of vocabulary")
     return tuple(prompt), ""
+
+
+def _no_prompt(prompt: object) -> ApiError:
+    """A prompt may be of four types: what is wrong with it as each of them."""
+    no_list, no_text = "Input should be a valid list", "Input should be a valid string"
+    text_error = detail("string_type", "body.prompt", no_text, prompt)
+    if not isinstance(prompt, list):
+        list_error = detail("list_type", "body.prompt", no_list, prompt)
+        return invalid_for("body.prompt", [list_error, list_error, text_error, list_error])
+    at, item = next((i, item) for i, item in enumerate(prompt) if not (type(item) is int and item >= 0))
+    name, whole = f"body.prompt.{at}", type(item) is int
+    number_error = (
+        detail("greater_than_equal", name, "Input should be greater than or equal to 0", item, {"ge": 0}) if whole
+        else detail("int_type", name, "Input should be a valid integer", item))
+    return invalid_for(name, [number_error, detail("list_type", name, no_list, item), text_error,
+                              detail("string_type", name, no_text, item)])  # fmt: skip
 
 
 def _chat_text(body: Mapping[str, Any]) -> str:
@@ -220,7 +217,8 @@ def _max_tokens(asked: int | None, default: int | None, prompt: int, at_least: s
 
 def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
     """The stop strings."""
-    stops = body.get("stop") or ()
+    stops = body.get("stop")
+    stops = () if stops is None else stops
     stops = (stops,) if isinstance(stops, str) else stops
     if not all(isinstance(stop, str) for stop in stops):
         raise invalid("string_type", "body.stop", "Input should be a valid string", body["stop"])
