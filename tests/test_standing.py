@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from labs import checks, quiz
+from labs.course import Course
 from labs.progress import FILE_NAME, Progress
 from labs.standing import NOTEBOOKS, everything, standing
 
@@ -82,3 +83,22 @@ def test_it_stands_right_below_the_first_code_cell_and_shows_a_fresh_readers_lin
     [output] = cells[place + 1].outputs
     assert output.data["text/plain"] == repr(standing(path.stem, Progress(None)))
     assert re.sub("<[^>]*>", "", unescape(output.data["text/html"])) == output.data["text/plain"]
+
+
+def test_what_is_passed_in_a_notebook_is_shown_the_next_time_it_is_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LABS_PROGRESS")
+    course = Course("01_eight_requests")
+    course.check("slot_steps_wasted", lambda lengths: len(lengths) * max(lengths) - sum(lengths))
+    course.check("head_of_line_wait", lambda lengths: lengths)
+    quiz_panel = course.quiz()
+    quiz_panel.reply.value = "12"
+    quiz_panel.press()
+    said = repr(standing("01_eight_requests"))
+    assert said.startswith("Passed in this notebook so far: 1 of ")
+    assert ", 1 of " in said
+    assert (tmp_path / FILE_NAME).exists()
+    (tmp_path / FILE_NAME).write_text("not ours")
+    assert repr(standing("01_eight_requests")).startswith("Passed in this notebook so far: 0 of ")
+    course.check("slot_steps_wasted", lambda lengths: len(lengths) * max(lengths) - sum(lengths))  # runs on
+    assert repr(standing("01_eight_requests")).startswith("Passed in this notebook so far: 1 of ")
