@@ -26,6 +26,8 @@ PANELS = {
     "sigma_sweep": "explorers.sigma_sweep()",
     "step_player": "explorers.step_player()",
     "quiz": "explorers.quiz(quiz.for_notebook('01'), lambda *_: None)",
+    "drills": "from labs.course import Course\nfrom labs.progress import Progress\n"
+              "Course('07_check_yourself', Progress(None)).drills()",
     "prediction": "explorers.prediction('How many steps?', 0, 1000, 'steps', lambda value: None)",
 }
 WIDE, CELLS_WIDE = 1300, 90  # pixels of the window; of the stored pictures
