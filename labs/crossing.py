@@ -51,7 +51,7 @@ def interleaved(levels: Sequence[int], repeats: int, seed: int = 0) -> Iterator[
 
 @dataclass(frozen=True)
 class Point:
-    """A level's ITL over its repeats: the median of their medians, and the lowest and highest; in milliseconds."""
+    """A level's ITL over its repeats: the median of their means, and the lowest and highest; in milliseconds."""
 
     concurrency: int
     itl: float
@@ -65,7 +65,7 @@ def points(rows: Sequence[Mapping[str, Any]]) -> list[Point]:
     by_level = defaultdict(list)
     for row in rows:
         by_level[row["concurrency"]].append(row)
-    return [Point(c, median(r["p50"] for r in of_it), min(r["p50"] for r in of_it), max(r["p50"] for r in of_it),
+    return [Point(c, median(r["mean"] for r in of_it), min(r["mean"] for r in of_it), max(r["mean"] for r in of_it),
                   median(r["p95"] for r in of_it)) for c, of_it in sorted(by_level.items())]
 
 
@@ -81,8 +81,8 @@ def grid_points_apart(one: int | None, other: int | None, grid: Sequence[int] = 
 
 
 def fit_levels(rows: Sequence[Mapping[str, Any]]) -> Fit:
-    """A step time from runs at several concurrencies: each run's median gap is a step of that many sequences."""
-    return fit_step_time([r["concurrency"] for r in rows], [0] * len(rows), [r["p50"] / 1e3 for r in rows])
+    """A step time from runs at several concurrencies: each run's mean gap is a step of that many sequences."""
+    return fit_step_time([r["concurrency"] for r in rows], [0] * len(rows), [r["mean"] / 1e3 for r in rows])
 
 
 def predicted(step_time: StepTime, levels: Sequence[int] = GRID, output_tokens: int = 160,

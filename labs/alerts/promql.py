@@ -1,6 +1,6 @@
 """As much of PromQL as the course's rules use, over pages of /metrics: to try an expression before it is relied on.
 
-Left out: offsets, subqueries, `or`, `ignoring`, most functions, counter extrapolation. A counter's rate is its increase
+Left out: offsets, subqueries, `ignoring`, most functions, counter extrapolation. A counter's rate is its increase
 between the first and the last page over the time between them, with resets told by a fall.
 """
 from __future__ import annotations
@@ -25,6 +25,7 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {
 COUNT: dict[str, Callable[[float, float], float]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
     "/": lambda a, b: a / b if b else math.nan}
+WORDS = ("and", "or", "unless", "rate", "increase", "max_over_time", "histogram_quantile", "by", "on")
 GATHER: dict[str, Callable[[Sequence[float]], float]] = {"sum": sum, "max": max, "min": min,
                                                          "avg": lambda values: sum(values) / len(values)}
 
@@ -49,7 +50,7 @@ class Scrapes:
     def evaluate(self, expression: str) -> Value:
         """What `expression` gives at the last page. Raises ValueError for what can't be read."""
         parser = _Parser(self, expression)
-        value = parser.comparison_and()
+        value = parser.either()
         if parser.at < len(parser.tokens):
             raise ValueError(f"{expression!r} can't be read from {parser.tokens[parser.at]!r} on")
         return value
@@ -62,6 +63,11 @@ class Scrapes:
     def instant(self, name: str, wanted: Labels) -> Vector:
         """The series of a name that have the wanted labels, at the last page."""
         return {labels: value for labels, value in self.pages[-1].get(name, {}).items() if wanted <= labels}
+
+    def highest(self, name: str, wanted: Labels) -> Vector:
+        """The highest value of each series over all pages."""
+        return {labels: max(page[name][labels] for page in self.pages if labels in page.get(name, {}))
+                for labels in self.instant(name, wanted)}
 
     def increase(self, name: str, wanted: Labels) -> Vector:
         """How much each counter grew over all pages."""
@@ -89,8 +95,7 @@ def tokens_of(expression: str) -> list[str]:
 def metrics_in(expression: str) -> Iterator[str]:
     """The names of the metrics that an expression asks for."""
     for token in tokens_of(re.sub(r"\b(?:by|on)\s*\([^)]*\)|\{[^}]*\}|\[[^\]]*\]", " ", expression)):
-        if re.fullmatch(r"[a-zA-Z_:][\w:]*", token) and token not in (*GATHER, "and", "unless", "rate", "increase",
-                                                                     "histogram_quantile", "by", "on"):
+        if re.fullmatch(r"[a-zA-Z_:][\w:]*", token) and token not in (*GATHER, *WORDS):
             yield token
 
 
@@ -109,6 +114,13 @@ class _Parser:
             raise ValueError(f"{self.expression!r}: {wanted or 'something'} is missing before {token or 'its end'!r}")
         self.at += 1
         return token
+
+    def either(self) -> Value:
+        left = self.comparison_and()
+        while self.peek() == "or":
+            self.take()
+            left = {**self.comparison_and(), **left}
+        return left
 
     def comparison_and(self) -> Value:
         left = self.comparison()
@@ -145,20 +157,20 @@ class _Parser:
     def primary(self) -> Value:
         token = self.take()
         if token == "(":
-            value = self.comparison_and()
+            value = self.either()
             self.take(")")
             return value
         if re.fullmatch(r"[\d.].*", token):
             return float(token)
         if token in GATHER:
             return self.gathered(token)
-        if token in ("rate", "increase"):
-            return self.grown(token)
+        if token in ("rate", "increase", "max_over_time"):
+            return self.ranged(token)
         if token == "histogram_quantile":
             self.take("(")
             q = float(self.take())
             self.take(",")
-            value = quantiles(q, self.comparison_and())
+            value = quantiles(q, self.either())
             self.take(")")
             return value
         return self.scrapes.instant(token, self.selector())
@@ -167,19 +179,22 @@ class _Parser:
         """`sum by (a, b) (...)`."""
         by = self.names() if self.peek() == "by" and self.take() else ()
         self.take("(")
-        value = self.comparison_and()
+        value = self.either()
         self.take(")")
         groups: dict[Labels, list[float]] = defaultdict(list)
         for labels, v in value.items():
             groups[_kept(labels, by)].append(v)
         return {labels: GATHER[word](values) for labels, values in groups.items()}
 
-    def grown(self, word: str) -> Vector:
-        """`rate(name{labels}[5m])`."""
+    def ranged(self, word: str) -> Vector:
+        """`rate(name{labels}[5m])`, over all the pages there are."""
         self.take("(")
-        grown = self.scrapes.increase(self.take(), self.selector())
+        series = self.scrapes.highest if word == "max_over_time" else self.scrapes.increase
+        grown = series(self.take(), self.selector())
         for wanted in ("[", "", "", "]", ")"):
             self.take(wanted)
+        if word == "max_over_time":
+            return grown
         seconds = self.scrapes.times[-1] - self.scrapes.times[0]
         return grown if word == "increase" else {labels: v / seconds for labels, v in grown.items()}
 

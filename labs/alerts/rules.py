@@ -7,6 +7,10 @@ from string import Template
 from typing import Any
 
 BY = "by (model_name, engine)"
+# The highest in two minutes: while sequences are preempted, KV usage falls and rises from step to step.
+KV = f"max {BY} (max_over_time(vllm:kv_cache_usage_perc[2m]))"
+# Memory binds if it is nearly full, or somebody was preempted: with few blocks the next prompt may not fit long before.
+MEMORY = f"({KV} > 0.9 or sum {BY} (rate(vllm:num_preemptions_total[5m])) > 0)"
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 TTFT, ITL = "vllm:time_to_first_token_seconds_bucket", "vllm:inter_token_latency_seconds_bucket"
 
@@ -31,19 +35,19 @@ def quantile(q: float, metric: str) -> str:
 NORMALISED = ("sum by (model_name) (rate(vllm:e2e_request_latency_seconds_sum[5m])) / "
               "sum by (model_name) (rate(vllm:request_generation_tokens_sum[5m]))")
 RULES = (
-    Rule("VllmKvCacheNearlyFull", f"max {BY} (vllm:kv_cache_usage_perc) > 0.9", "2m", "warning",
+    Rule("VllmKvCacheNearlyFull", f"{KV} > 0.9", "2m", "warning",
          "The KV cache is nearly full: preemption is next, and with it work done twice.",
          "Add a replica, or bring less load; lower max_num_seqs if only this replica is meant to slow down."),
     Rule("VllmPreempting", f"sum {BY} (rate(vllm:num_preemptions_total[5m])) > 0.1", "5m", "warning",
          "Sequences lose their blocks and compute their tokens again.",
          "This is memory, not batching: more KV blocks, a replica, or shorter contexts."),
     Rule("VllmWaitingForMemory",
-         f"sum {BY} ({WAITING}) > 0 and on (model_name, engine) max {BY} (vllm:kv_cache_usage_perc) > 0.9", "5m",
-         "warning", "Requests wait and the KV cache is nearly full: memory holds them back.",
+         f"sum {BY} ({WAITING}) > 0 and on (model_name, engine) {MEMORY}", "5m",
+         "warning", "Requests wait, and blocks are short: memory holds them back.",
          "A replica. A higher max_num_seqs would only preempt more."),
     Rule("VllmWaitingForSlots",
-         f"sum {BY} ({WAITING}) > 0 unless on (model_name, engine) max {BY} (vllm:kv_cache_usage_perc) > 0.9", "5m",
-         "warning", "Requests wait and there are free KV blocks: the sequence cap or the token budget holds them back.",
+         f"sum {BY} ({WAITING}) > 0 unless on (model_name, engine) {MEMORY}", "5m",
+         "warning", "Requests wait and blocks aren't short: the sequence cap or the token budget holds them back.",
          "Look at running: at max_num_seqs, raise it if ITL allows, else add a replica; below it, look at the budget."),
     Rule("VllmNobodyRuns", f"sum {BY} ({WAITING}) > 0 unless on (model_name, engine) sum {BY} ({RUNNING}) > 0", "1m",
          "critical", "Requests wait and none runs: the head of the queue fits nowhere, or the engine hangs.",

