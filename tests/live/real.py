@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +47,8 @@ class Shared:
             self._open = started(self.cache)
             self._server, self.starts = self._open.__enter__(), self.starts + 1
         self._server.set_static(False)
+        self._server.set_slots(None)
+        self._server.set_slots(None)
         return self._server
 
     def close(self) -> None:
@@ -91,3 +95,27 @@ def command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except OSError:
         return ""
+
+
+def listening(pids: set[int]) -> set[str]:
+    """The addresses on which these processes listen, IPv4 and IPv6, by the kernel's own tables."""
+    sockets = set()
+    for pid in pids:
+        for file in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                sockets.add(os.readlink(file))
+            except OSError:
+                continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in sockets:
+                found.add(address(local.partition(":")[0]))
+    return found
+
+
+def address(words: str) -> str:
+    """An address of /proc/net: words of 32 bits in the machine's order."""
+    raw = b"".join(struct.pack("=I", int(words[i : i + 8], 16)) for i in range(0, len(words), 8))
+    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)

@@ -6,45 +6,29 @@ import http.client
 import json
 import os
 import re
+import signal
 import time
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from labs.live.client import Measurement, asks_from, measure
 from labs.live.server import Server, ServerError, start
 from labs.slots import continuous_batching, static_batching
-from labs.workload import lognormal_lengths
+from labs.workload import Request
 from tests.conformance.environment import vllm_python
+from tests.live.real import MARK, SLOTS, Shared, listening, marked
+from tests.live.workloads import OTHERS, PAGE, asks
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
-SLOTS = 8
-LENGTHS = [min(512, int(length)) for length in lognormal_lengths(64, 4.2, 1.1, seed=0)]
-MARK = uuid.uuid4().hex
+STEPS = "vllm:iteration_tokens_total_count"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The tiny model on eight slots, with the switch between static and continuous batching."""
-    python = vllm_python()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv("LABS_TEST_MARK", MARK)
-        with start("vllm-cpu", python=python, static=True, max_num_seqs=SLOTS, timeout=420) as server:
-            yield server
-
-
-def marked() -> list[str]:
-    """Every process that a server of this module started."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if folder.name != str(os.getpid()) and MARK.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found
+@pytest.fixture
+def server(real: Shared) -> Server:
+    """The tiny model on eight slots."""
+    return real()
 
 
 def count(server: Server, name: str) -> float:
@@ -68,7 +52,7 @@ def send(server: Server, number: int, tokens: int) -> tuple[http.client.HTTPConn
 
 def steps(server: Server, lengths: Sequence[int]) -> float:
     """Engine steps for all of these, queued while it is held and then let go together."""
-    before = count(server, "vllm:iteration_tokens_total_count")
+    before = count(server, STEPS)
     server.pause()
     streams = []
     try:
@@ -81,7 +65,7 @@ def steps(server: Server, lengths: Sequence[int]) -> float:
         assert answer.status == 200
         assert "data: [DONE]" in answer.read().decode()
         connection.close()
-    return count(server, "vllm:iteration_tokens_total_count") - before
+    return count(server, STEPS) - before
 
 
 def test_it_is_ready_and_ours(server: Server) -> None:
@@ -89,19 +73,86 @@ def test_it_is_ready_and_ours(server: Server) -> None:
     assert (server.engine, server.model, server.simulated) == ("vllm-cpu", "tiny", False)
     assert re.match(r"\d+\.\d+", server.version)
     assert "Application startup complete" in server.log_path.read_text()
-    assert len(marked()) >= 3
+    for name in ("supervisor.py", "api_server", "VLLM::EngineCore", "VLLM::Worker"):
+        assert child(server, name)
 
 
-@pytest.mark.parametrize(
-    ("static", "lengths", "predicted"),
-    [(True, LENGTHS, 2646), (False, LENGTHS, 1169), (True, LENGTHS[:20], None), (False, LENGTHS[:20], None)],
-    ids=["static", "continuous", "static, fewer", "continuous, fewer"],
-)
-def test_steps_equal_the_slot_simulation(server: Server, static: bool, lengths, predicted: int | None) -> None:
-    schedule = (static_batching if static else continuous_batching)(lengths, SLOTS)
-    assert predicted in (None, schedule.steps)
+def test_it_and_its_engine_listen_on_this_machine_only(server: Server) -> None:
+    child(server, "VLLM::EngineCore")
+    assert listening(set(marked())) == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize(("static", "predicted"), [(True, 2646), (False, 1169)], ids=["static", "continuous"])
+def test_steps_equal_the_slot_simulation(server: Server, static: bool, predicted: int) -> None:
+    schedule = (static_batching if static else continuous_batching)(PAGE, SLOTS)
+    assert schedule.steps == predicted
     server.set_static(static)
-    assert steps(server, lengths) == schedule.steps
+    assert steps(server, PAGE) == predicted
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["static", "continuous"])
+@pytest.mark.parametrize("name", OTHERS)
+def test_steps_equal_the_prediction_on_other_workloads_through_the_client(
+    server: Server, static: bool, name: str
+) -> None:
+    lengths, slots = OTHERS[name]
+    schedule = (static_batching if static else continuous_batching)(lengths, slots)
+    server.set_static(static)
+    server.set_slots(slots)  # back to all of them with the next test
+    before = count(server, STEPS)
+    seen = measure(server, asks(lengths), mode="held", timeout=120)
+    assert [row.completion_tokens for row in seen.ok] == lengths
+    assert count(server, STEPS) - before == schedule.steps
+
+
+# ---------------------------------------------------------------- ends
+
+
+def child(server: Server, name: str) -> int:
+    """The process of a server's whose command says so."""
+    found = [pid for pid, words in marked().items() if name in words]
+    assert len(found) == 1, marked()
+    return found[0]
+
+
+def killed_in_mid_run(server: Server, pid: int) -> Measurement:
+    """A load of which some answers have come when a process is killed."""
+    wanted = asks_from([Request(str(i), 8, n) for i, n in enumerate([4, 4, 1500, 1500, 1500])])
+    kills: list[int] = []
+
+    def kill(done: int, total: int) -> None:
+        if done >= 2 and not kills:
+            kills.append(os.kill(pid, signal.SIGKILL))
+
+    began = time.monotonic()
+    seen = measure(server, wanted, timeout=60, progress=kill)
+    assert kills
+    assert time.monotonic() - began < 40
+    assert [row.status == "ok" for row in seen.rows] == [True, True, False, False, False], seen.rows
+    assert all(row.chunks and row.error for row in seen.failed), "what had arrived is kept"
+    return seen
+
+
+def test_the_engine_killed_in_mid_stream(server: Server) -> None:
+    seen = killed_in_mid_run(server, child(server, "VLLM::EngineCore"))
+    assert {row.status for row in seen.failed} <= {"error", "cut"}
+    with pytest.raises(ServerError, match="The server ended while it was in use"):
+        for _ in range(50):  # it says that it is not well, and then ends by itself
+            server.metrics()
+            time.sleep(0.2)
+    assert not server.alive()
+    server.stop()
+    assert marked() == {}
+
+
+def test_the_api_server_killed_in_mid_stream(server: Server) -> None:
+    """Its engine and its worker do not notice by themselves."""
+    seen = killed_in_mid_run(server, server._process.pid)
+    assert {row.status for row in seen.failed} == {"cut"}
+    with pytest.raises(ServerError, match=r"ended while it was in use \(exit code 137"):
+        server.metrics()
+    server.stop()
+    assert marked() == {}
 
 
 def test_stopping_it_in_mid_stream_leaves_nothing(server: Server) -> None:
@@ -111,14 +162,31 @@ def test_stopping_it_in_mid_stream_leaves_nothing(server: Server) -> None:
     server.stop()
     assert all(began_all)
     assert time.monotonic() - began < 30
-    assert marked() == []
+    assert marked() == {}
     assert not server.alive()
     for connection, _ in streams:
         connection.close()
 
 
-def test_too_few_blocks_are_diagnosed_from_its_own_log(server: Server) -> None:
-    with pytest.raises(ServerError, match="too few blocks for even one request of max_model_len=2048") as caught:
-        start("vllm-cpu", python=vllm_python(), num_gpu_blocks_override=20, timeout=300)
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (dict(model="no-such/model", env={"HF_HUB_OFFLINE": "1"}), "the model was not found, neither as a folder"),
+        (dict(max_model_len=99_999), r"max_model_len=99999, is longer than the model's own \(8192\)"),
+        (dict(no_such_flag=True), r"does not know the setting --no-such-flag\."),
+        (dict(env={"VLLM_CPU_KVCACHE_SPACE": "5000"}), "the machine has too little free memory"),
+        (dict(num_gpu_blocks_override=20), "too few blocks for even one request of max_model_len=2048"),
+    ],
+    ids=["model", "context", "flag", "memory", "blocks"],
+)
+def test_what_a_real_start_fails_of_is_diagnosed_from_its_own_log(
+    real: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict, words: str
+) -> None:
+    real.close()
+    monkeypatch.setenv("LABS_TEST_MARK", MARK)
+    began = time.monotonic()
+    with pytest.raises(ServerError, match=words) as caught:
+        start("vllm-cpu", python=vllm_python(), log_path=tmp_path / "x.log", **dict(timeout=300) | wrong)
+    assert time.monotonic() - began < 300
     assert str(caught.value.log) in str(caught.value)
-    assert marked() == []
+    assert marked() == {}

@@ -1,11 +1,13 @@
-"""Nothing listens beyond this machine, each server has a key of its own, and no text is ever run or rendered."""
+"""Nothing listens beyond this machine, each server has a key of its own, and no text is ever run or rendered.
+
+That the real server and its engine listen here only is in test_real_server.py.
+"""
 
 from __future__ import annotations
 
 import ast
 import os
 import socket
-import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +19,7 @@ from labs.live.diagnosis import ServerError
 from labs.live.engines import Choice
 from labs.live.server import Server, start
 from labs.live.web import ask
-from tests.live.real import MARK, Shared, marked
+from tests.live.real import MARK, listening, marked
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "labs").glob("**/*.py")) + sorted((ROOT / "solutions").glob("*.py"))
@@ -25,30 +27,6 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks i
 
 
 # ---------------------------------------------------------------- who may connect
-
-
-def listening(pids: set[int]) -> set[str]:
-    """The addresses on which these processes listen, IPv4 and IPv6, by the kernel's own tables."""
-    sockets = set()
-    for pid in pids:
-        for file in Path(f"/proc/{pid}/fd").glob("*"):
-            try:
-                sockets.add(os.readlink(file))
-            except OSError:
-                continue
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            _, local, _, state, *rest = line.split()
-            if state == "0A" and f"socket:[{rest[5]}]" in sockets:
-                found.add(address(local.partition(":")[0]))
-    return found
-
-
-def address(words: str) -> str:
-    """An address of /proc/net: words of 32 bits in the machine's order."""
-    raw = b"".join(struct.pack("=I", int(words[i : i + 8], 16)) for i in range(0, len(words), 8))
-    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
 
 
 @linux
@@ -72,15 +50,6 @@ def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve
 
 @linux
 def test_the_simulated_server_listens_on_this_machine_only(simulated: Server) -> None:
-    assert listening(set(marked())) == {"127.0.0.1"}
-
-
-@linux
-@pytest.mark.vllm
-@pytest.mark.slow
-def test_the_real_server_and_its_engine_listen_on_this_machine_only(real: Shared) -> None:
-    assert real().alive()
-    assert len(marked()) >= 3
     assert listening(set(marked())) == {"127.0.0.1"}
 
 
@@ -187,3 +156,40 @@ def test_words_of_a_server_are_no_html_in_a_panel() -> None:
         assert "alert(1)" in html
         assert "<img" not in html
         assert "<script" not in html
+
+
+class EvilFeed:
+    """A server under load whose every word is markup."""
+
+    source = error = diagnosis = EVIL
+    cap, live, switchable, busy, measurement = 8, True, True, False, None
+    series = ((0.0, 1.0), (1.0, 2.0), (0.0, 3.0))
+
+    def start(self, *_: object) -> None:
+        raise RuntimeError(EVIL)
+
+    def stop(self) -> None:
+        pass
+
+
+def texts(widget: object) -> Iterator[str]:
+    """Every text that a widget and those in it hand to the browser."""
+    for name in ("value", "description", "alt"):
+        if isinstance(text := getattr(widget, name, None), str):
+            yield text
+    for child in getattr(widget, "children", ()):
+        yield from texts(child)
+
+
+def test_the_live_panel_shows_a_servers_words_as_words() -> None:
+    import ipywidgets
+
+    from labs.explorers.live import StatusLine, live
+
+    panel, line = live(EvilFeed()), StatusLine()
+    panel.send()  # fails, in the server's words
+    line(EVIL)
+    shown = [text for part in (panel, line) for held in vars(part).values() if isinstance(held, ipywidgets.Widget)
+             for text in texts(held)]  # fmt: skip
+    assert sum("alert(" in text for text in shown) >= 2
+    assert [text for text in shown if "<img src=x" in text or "<script" in text] == []
