@@ -1,6 +1,8 @@
 """A drill's dashboard as a picture, and in words."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from labs.drills.telemetry import Dashboard
@@ -48,10 +50,11 @@ def charts(d: Dashboard, before: Dashboard | None = None) -> list[Chart]:
 def words(d: Dashboard) -> str:
     """The dashboard's numbers in sentences, for who cannot see it."""
     s, series = d.summary, d.series
+    again = "" if math.isnan(s.computed_again) else f", {s.computed_again:.0%} of tokens computed again"
     return (f"Settings: {settings(d)}. Over two minutes: running {_range(series['running'])} of {d.cap:,}; waiting "
             f"{_range(series['waiting'])}, at the end {series['waiting'][-1]:.0f}; KV use {s.kv_usage:.0%} on average "
-            f"and {s.kv_max:.0%} at most; {s.preemptions} preemptions, {s.computed_again:.0%} of tokens computed "
-            f"again. TTFT p50 {s.ttft_p50:.2f} s, p99 {s.ttft_p99:.2f} s, at the client {s.client_ttft_p99:.2f} s; ITL "
+            f"and {s.kv_max:.0%} at most; {s.preemptions} preemptions{again}. "
+            f"TTFT p50 {s.ttft_p50:.2f} s, p99 {s.ttft_p99:.2f} s, at the client {s.client_ttft_p99:.2f} s; ITL "
             f"p50 {1e3 * s.itl_p50:.0f} ms, p95 {1e3 * s.itl_p95:.0f} ms; {s.tokens_per_step:.0f} tokens a step; "
             f"the largest tenant has {s.largest_tenant:.0%} of the tokens in flight at most; prefix-cache hits "
             f"{s.cache_hits_first:.0%} at first and {s.cache_hits_last:.0%} at last; the last token came at "
