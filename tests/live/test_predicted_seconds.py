@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from labs.live.server import start
 from tests.live.predicted_seconds import Pair, off, rounds, rows
-from tests.live.real import Shared
+from tests.live.real import SLOTS, Shared
+from tests.live.workloads import OTHERS
 
 
 def test_a_pair_is_off_by_its_seconds_and_the_median_counts() -> None:
@@ -13,6 +15,18 @@ def test_a_pair_is_off_by_its_seconds_and_the_median_counts() -> None:
     assert off(pairs) == pytest.approx(0.1)
     assert rows({"a": pairs}) == [("a", "10 = 10", "11.00 s", "10.00 s", "+10.0%", "+10% -50% +20%")]
     assert rows({"a": [Pair(10, 12, 1, 1)]})[0][1] == "10 against 12"
+
+
+@pytest.mark.slow
+def test_the_same_rounds_on_the_simulated_server_take_the_predicted_steps(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("LABS_CACHE", str(tmp_path))
+    step = [0.002, 0.0001, 0.00001]
+    with start("simulated", "tiny", static=True, max_num_seqs=SLOTS, step_time=step, timeout=60) as server:
+        *_, pairs = rounds(server, list(OTHERS), 1)
+    assert len(pairs) == 2 * len(OTHERS)
+    for some in pairs.values():
+        assert [pair.steps for pair in some] == [pair.predicted_steps for pair in some]
+        assert all(pair.predicted > 0 and pair.measured > 0 for pair in some)
 
 
 @pytest.mark.vllm

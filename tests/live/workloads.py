@@ -16,7 +16,7 @@ OTHERS = {
 }
 WORKLOADS = {"lognormal": (PAGE, 8), **OTHERS}
 # Fitted on these, which are none of the above.
-CALIBRATION = [int(n) for n in uniform_lengths(20, 4, 60, seed=7)]
+CALIBRATION = [int(n) for n in uniform_lengths(32, 4, 80, seed=7)]
 
 
 def asks(lengths: Sequence[int], seed: int = 0) -> list[Ask]:
