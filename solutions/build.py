@@ -14,7 +14,8 @@ from the ``repository`` line of pyproject.toml. So are the marked parts of READM
     python solutions/build.py --links             only rewrite what depends on the repository line; run nothing
     python solutions/build.py --check             change nothing; fail if anything committed differs
 
-Notebook 05 needs a real vLLM to be built: LABS_VLLM_PYTHON names the Python that has it.
+Notebook 05 needs a real vLLM to be built: LABS_VLLM_PYTHON names the Python that has it. LABS_ENGINE=recording builds
+it from what was recorded on one, and its outputs say so.
 
     python solutions/build.py 05_live_server --record   also keep what it measures as the course's own recording
 """
@@ -48,8 +49,7 @@ BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LONGEST, LONG = 25, 12  # lines in a code cell: an error above the first, a note above the second
 CELL_SECONDS = 300
-# Outputs of the stand-in, and of what was measured another time, are no stored outputs.
-NOT_REAL = ("SIMULATED", "recorded 20", "No server")
+NOT_REAL = ("SIMULATED",)  # outputs of the stand-in are no stored outputs
 RECORD = """\
 from labs.live.recordings import FOLDER, save
 save(FOLDER / "vllm-cpu.json", runs, "python solutions/build.py 05_live_server --record", server=first.source)"""
@@ -465,7 +465,7 @@ def cell_complaints(cell: NotebookNode, count: int) -> list[str]:
     for output in cell.outputs:
         shown = str(output.get("text", "")) + str(output.get("data", ""))
         if any(words in shown for words in NOT_REAL):
-            found.append("was not measured on a real server just then: name a vLLM with LABS_VLLM_PYTHON and build it.")
+            found.append("was not measured on a real server: name a vLLM with LABS_VLLM_PYTHON and build it.")
         if output.output_type == "stream" and output.name == "stderr":
             found.append(f"writes to stderr: {textwrap.shorten(output.text, 300)}")
         if re.search(r" at 0x[0-9a-fA-F]{6,}", shown):

@@ -4,7 +4,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from labs.checks import check_yourself, dial_it_in, eight_requests, sigma_sweep, simulator, step_loop
+from labs.checks import check_yourself, dial_it_in, eight_requests, live_server, sigma_sweep, simulator, step_loop
 from labs.checks.marking import NOT_ATTEMPTED, NOT_YET, PASSED, Exercise, Mistake, Result, mark, report
 from labs.progress import Progress
 
@@ -12,7 +12,7 @@ __all__ = ["EXERCISES", "NOT_ATTEMPTED", "NOT_YET", "PASSED", "Exercise", "Mista
 
 EXERCISES: dict[str, Exercise] = {exercise.id: exercise for exercise in (
     *eight_requests.EXERCISES, *simulator.EXERCISES, *sigma_sweep.EXERCISES, *step_loop.EXERCISES,
-    *dial_it_in.EXERCISES, *check_yourself.EXERCISES)}
+    *live_server.EXERCISES, *dial_it_in.EXERCISES, *check_yourself.EXERCISES)}
 
 
 def check(exercise_id: str, answer: Any, attempt: int = 1, progress: Progress | None = None,

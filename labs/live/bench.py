@@ -25,6 +25,7 @@ from labs.live.server import Server, ServerError, start
 
 COUNTED = ("iteration_tokens", "queue_time", "prefix_hits", "prefix_queries")
 T4_FILE = Path("recording-from-your-gpu.json")
+ENGINE_NAMED = "LABS_ENGINE"
 RECORDED = "recorded "  # how the source of a run begins that was read from a file
 AT_REST = 5.0  # seconds, at most, for the server's counters to come to rest
 Say = Callable[[object], None]
@@ -197,8 +198,13 @@ def open_bench(engine: str = "auto", model: str | None = None, *, slots: int | N
                recorded: Mapping[str, Run] | None = None, **flags: object) -> Bench:  # fmt: skip
     """Start a server, or go to the one at a URL; where neither can be had, a bench that gives what was `recorded`.
 
+    "recording" asks for that at once; for "auto", LABS_ENGINE may name another engine, so that no cell need be changed.
+
     Other arguments are `start`'s; all but its key are left aside for a server at a URL, which has settings of its own.
     """
+    engine = os.environ.get(ENGINE_NAMED, engine) if engine == "auto" else engine
+    if engine == "recording" and recorded:
+        return Bench(None, slots, recorded, "it was asked for the recording.", model)
     url = "/" in engine
     ours = {k: v for k, v in flags.items() if k == "api_key"} if url else {"max_num_seqs": slots} | flags
     try:
