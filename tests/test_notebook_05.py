@@ -277,7 +277,7 @@ def test_a_restarted_kernel_leaves_no_server(kernel: Kernel) -> None:
     time.sleep(2)
     before = kernel.marked()
     assert before
-    kernel.manager.restart_kernel(now=False, timeout=5)
+    kernel.manager.restart_kernel(now=False)
     assert gone(kernel), kernel.marked()
 
 
