@@ -221,9 +221,12 @@ class Kernel:
         return [command for command in found if "ipykernel_launcher" not in command]
 
     def close(self) -> None:
+        """End it, and let go of every socket."""
         self.client.stop_channels()
         if self.manager.is_alive():
             self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+        self.manager.context.destroy(linger=0)
 
 
 ENGINES = [pytest.param("simulated", id="simulated"), pytest.param("vllm-cpu", id="vllm", marks=pytest.mark.vllm)]
