@@ -25,7 +25,7 @@ def running_and_waiting(times: Sequence[float], running: Sequence[float], waitin
     parts = [text(LEFT, 26, headline, 17, weight="bold", remark=source), *_axes(span, top)]
     if cap:
         parts += [path(f"M{LEFT} {_y(cap, top):.1f}H{WIDTH - RIGHT - ROOM}", INK, 1),
-                  text(WIDTH - RIGHT - ROOM + 6, _y(cap, top) + 5, f"cap {cap}", 14)]
+                  text(LEFT + 8, _y(cap, top) - 6, f"cap {cap}", 14, halo=True)]
     last = {}
     for name, values, colour, width in (("waiting", waiting, WAITING, 2.0), ("running", running, RUNNING, 3.0)):
         parts.append(path(_line(times, values, span, top), colour, width))
