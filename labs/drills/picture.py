@@ -16,7 +16,7 @@ PERCENT = 100.0
 
 def draw(d: Dashboard, title: str, before: Dashboard | None = None) -> Picture:
     """Nine charts; `before` stands behind them in grey."""
-    return dashboard(title, settings(d), charts(d, before), HORIZON, spaced(f"{title} {words(d)}"))
+    return dashboard(title, settings(d), charts(d, before), HORIZON, spaced(f"{title.rstrip('.')}. {words(d)}"))
 
 
 def settings(d: Dashboard) -> str:

@@ -1,0 +1,85 @@
+"""The recorded dashboard: complete, with where it comes from, and solved by the very rules that the drills teach."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from labs.drills import CAUSES
+from labs.drills.picture import draw
+from labs.drills.recorded import FILE, REAL, as_dict, of_run, recorded
+from labs.drills.telemetry import SCRAPE, SERIES
+from labs.drills.traffic import HORIZON
+
+every = pytest.mark.parametrize("name", REAL)
+
+
+@every
+def test_its_rule_and_no_other_holds_on_a_real_dashboard(name):
+    dashboard, _ = recorded(name)
+    assert [key for key, cause in CAUSES.items() if cause.holds(dashboard)] == [name.removeprefix("real_")]
+
+
+@every
+def test_it_says_where_it_comes_from_and_that_nothing_failed(name):
+    dashboard, about = recorded(name)
+    for what in ("engine", "date", "machine", "load", "flags"):
+        assert about[what]
+    assert about["failed"] == 0
+    assert about["requests"] == len(REAL[name].sent())
+    assert f"--max-num-seqs {dashboard.config.max_num_seqs} " in about["flags"]
+    assert f"--num-gpu-blocks-override {dashboard.config.num_gpu_blocks} " in about["flags"]
+
+
+@every
+def test_it_has_what_a_dashboard_has(name):
+    dashboard, _ = recorded(name)
+    assert set(dashboard.series) == set(SERIES)
+    assert all(len(values) == HORIZON / SCRAPE for values in dashboard.series.values())
+    assert dashboard.series["running"].max() <= dashboard.config.max_num_seqs
+    assert 0 <= dashboard.series["kv_usage"].min() <= dashboard.series["kv_usage"].max() <= 1
+    assert math.isnan(dashboard.summary.computed_again)
+    picture = draw(dashboard, "recorded")
+    assert "nan" not in picture.svg.replace("tenant", "")
+    assert "nan" not in picture.alt.replace("tenant", "")
+
+
+def test_it_can_be_stored_and_read_again():
+    kept = json.loads(FILE.read_text(encoding="utf-8"))
+    for name in REAL:
+        assert as_dict(recorded(name)[0]) == {key: kept[name][key] for key in ("series", "summary")}
+    with pytest.raises(ValueError, match="there is no recording 'x'"):
+        recorded("x")
+
+
+def test_a_run_becomes_a_dashboard_by_hand():
+    """Two requests, one second apart, ten tokens a second each: every number can be checked by looking."""
+    def row(scheduled, first, tokens, gap):
+        gaps = np.full(tokens - 1, gap)
+        return SimpleNamespace(scheduled=scheduled, first=first, done=first + gaps.sum(), ok=True, itl_gaps=gaps)
+
+    rows = [row(30.0, 30.5, 11, 0.1), row(31.0, 33.0, 11, 0.1)]
+
+    def page(running, waiting, steps):
+        return SimpleNamespace(running=running, waiting=waiting, kv_usage=0.25, preemptions=float(steps >= 20),
+                               iteration_tokens=SimpleNamespace(count=steps, sum=3 * steps))
+
+    pages = [(2.0 * i, page(1.0, 0.0, 10 * i)) for i in range(61)]
+    seen = of_run(REAL["real_sequence_cap"], rows, pages)
+    assert set(seen.series["running"]) == {1}
+    assert set(seen.series["tokens_per_step"]) == {3}
+    assert seen.series["preemptions"].sum() == 1
+    assert seen.summary.ttft_p50 == seen.summary.ttft_p99 == 2.0
+    assert seen.summary.itl_p50 == pytest.approx(0.1)
+    assert seen.summary.last_token == pytest.approx(34.0)
+    assert seen.summary.unanswered == 0
+    at = dict(zip(seen.time, seen.series["ttft_p50"], strict=True))
+    assert at[32.0] == 0.5
+    assert at[34.0] == 2.0  # sorted[int(0.5 * 2)]
+    assert math.isnan(at[60.0])
+    assert asdict(seen.summary)["tokens_per_second"] == pytest.approx(22 / 100)
