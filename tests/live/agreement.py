@@ -58,6 +58,7 @@ class Seen:
     figures: dict[str, list[float]] = field(default_factory=dict)
     off: dict[str, list[float]] = field(default_factory=dict)
     server: dict[str, list[float]] = field(default_factory=dict)
+    lag: list[float] = field(default_factory=list)
 
     def add(self, figures: Mapping[str, float], own: Mapping[str, float], server: Mapping[str, float]) -> None:
         """One run: its figures, and of those that the server has too, the client's mean and the server's."""
@@ -112,6 +113,7 @@ def ours(server: Server, asks: Sequence[Ask], seen: Seen) -> Measurement:
     assert all(line.client_n == line.server_n for line in lines.values()), lines
     client, own = ({name: getattr(lines[name], side) for name in SERVERS} for side in ("client", "server"))
     seen.add({name: how[0](measured) for name, how in MEASURES.items()}, client, own)
+    seen.lag.append(sorted(measured.lag or (0.0,))[int(0.99 * len(measured.lag))])
     return measured
 
 
@@ -220,12 +222,15 @@ def lines(outcome: Outcome) -> list[str]:
              for name, (_, _, _, unit) in MEASURES.items()]  # fmt: skip
     second = [(name, f"{1000 * statistics.median(outcome.ours.server[name]):.2f} ms", f"{outcome.off(name):+.1%}",
                " ".join(f"{value:+.1%}" for value in outcome.ours.off[name]),
-               f"{statistics.median(outcome.theirs.off[name]):+.1%}") for name in SERVERS]  # fmt: skip
+               f"{statistics.median(outcome.theirs.off[name]):+.1%}",
+               " ".join(f"{value:+.1%}" for value in outcome.theirs.off[name])) for name in SERVERS]  # fmt: skip
     return [
         "## Our client beside vLLM's own load tool", "",
         *report.table(("measure", "ours", "vLLM's tool", "difference", "definitions"), first),
         "## Each beside the server's own histograms, sum / count, in the same run", "",
-        *report.table(("measure", "server", "our client", "its runs", "vLLM's tool"), second),
+        f"Our client's event loop woke {1000 * max(outcome.ours.lag):.0f} ms late at p99 in its worst run, and "
+        f"{1000 * min(outcome.ours.lag):.0f} ms in its best: what else ran on the machine delayed it so much.", "",
+        *report.table(("measure", "server", "our client", "its runs", "vLLM's tool", "its runs"), second),
     ]  # fmt: skip
 
 

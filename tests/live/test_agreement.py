@@ -19,6 +19,7 @@ def outcome(ours: float = 1.0, theirs: float = 1.0) -> Outcome:
         for run in (1.0, 2.0, 9.0):
             means = dict.fromkeys(SERVERS, run * factor)
             seen.add(dict.fromkeys(MEASURES, run * factor), means, dict.fromkeys(SERVERS, run))
+        seen.lag.append(0.002)
     return made
 
 
@@ -29,6 +30,7 @@ def test_medians_are_compared_and_each_run_with_the_server_in_it() -> None:
     text = "\n".join(lines(made))
     assert "| TPOT, mean | 2.08 ms | 2.00 ms | +4.0% | the same definition |" in text
     assert text.count("+4.0% +4.0% +4.0%") == len(SERVERS)
+    assert "woke 2 ms late at p99" in text
 
 
 def test_every_difference_of_definition_is_of_a_measure_that_there_is() -> None:
