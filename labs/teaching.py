@@ -22,7 +22,7 @@ def wrong_answers() -> str:
         parts.append(f"**{exercise.title}** (`{name}`, {where})\n")
         parts += [f"- {mistake.hint} *Then:* {mistake.stronger}" for mistake in exercise.mistakes[:SHOWN]]
         parts.append("")
-    parts.append("**The page's questions that ask for a number**\n")
+    parts.append("**Notebook 7's questions that ask for a number**\n")
     for question in quiz.of_the_page():
         if question.slips:
             value, why = question.slips[0]
