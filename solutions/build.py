@@ -49,7 +49,7 @@ BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 LONGEST, LONG = 25, 12  # lines in a code cell: an error above the first, a note above the second
 CELL_SECONDS = 300
-NOT_REAL = ("SIMULATED",)  # outputs of the stand-in are no stored outputs
+NOT_REAL = ("SIMULATED", "recorded 20")  # outputs of the stand-in, or of a recording, are no stored outputs
 RECORD = """\
 from labs.live.recordings import FOLDER, save
 save(FOLDER / "vllm-cpu.json", runs, "python solutions/build.py 05_live_server --record", server=first.source)"""

