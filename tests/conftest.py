@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 settings.register_profile("course", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("course")
 os.environ["LABS_PROGRESS"] = "off"  # child processes inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job, whose children couldn't be interrupted
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def no_skipping(report) -> None:
