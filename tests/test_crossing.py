@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -120,6 +121,20 @@ def test_gaps_count_only_while_all_decode() -> None:
     """The second begins at 0.35 and the first ends at 0.9: what lies between is 5 gaps of one and 2 of the other."""
     gaps = steady_gaps(Measurement((answer(0.0, 0.1), answer(0.35, 0.2))))
     assert sorted(np.round(gaps, 6)) == [0.1] * 5 + [0.2] * 2
+
+
+def test_a_chunk_of_several_tokens_is_as_many_gaps() -> None:
+    """A token every 0.1 s, whose server sends the last six of ten in pairs: the gaps are the same."""
+    single, times = answer(0.0, 0.1), [0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9]
+    pairs = replace(single, chunks=tuple(zip(times, [1, 1, 1, 1, 2, 2, 2], strict=True)))
+    np.testing.assert_allclose(steady_gaps(Measurement((pairs,))), steady_gaps(Measurement((single,))))
+    begun_with_two = replace(single, chunks=((0.0, 2), *((0.1 * i, 1) for i in range(1, 9))))
+    np.testing.assert_allclose(steady_gaps(Measurement((begun_with_two,))), [0.1] * 8)
+
+
+def test_tokens_that_cannot_be_counted_give_no_gaps() -> None:
+    with pytest.raises(ValueError, match="number of tokens"):
+        steady_gaps(Measurement((replace(answer(0.0, 0.1), chunks=((0.0, None), (0.1, None))),)))
 
 
 def test_levels_that_were_not_reached_are_refused() -> None:

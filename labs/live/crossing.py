@@ -9,20 +9,23 @@ import numpy as np
 
 from labs.crossing import GRID, Level, interleaved
 from labs.live.client import Measurement, asks_from, measure
+from labs.live.measurement import itl_from_chunks
 from labs.workload import Request
 
 
 def steady_gaps(measurement: Measurement) -> np.ndarray:
-    """Gaps between tokens, in seconds, while all requests of the run were decoding.
+    """Gaps between tokens, in seconds, while all requests of the run were decoding: a chunk may hold several.
 
-    Raises ValueError if one of them failed, or if they never all decoded at once.
+    Raises ValueError if one of them failed, if tokens can't be counted, or if they never all decoded at once.
     """
     if measurement.failed:
         raise ValueError(f"{len(measurement.failed)} of {len(measurement.measured)} requests failed: "
                          f"{measurement.failed[0].error or measurement.failed[0].status}")
     begin, end = max(r.first for r in measurement.ok), min(r.last for r in measurement.ok)
-    gaps = [np.diff([at for at, _ in row.chunks if begin <= at <= end]) for row in measurement.ok]
-    together = np.concatenate(gaps)
+    inside = [[chunk for chunk in row.chunks if begin <= chunk[0] <= end] for row in measurement.ok]
+    # The tokens of the first chunk inside came before: only its time counts.
+    together = np.concatenate([itl_from_chunks([(at, 1), *later]) for (at, _), *later in filter(None, inside)]
+                              or [np.empty(0)])
     if together.size == 0:
         raise ValueError("the requests never all decoded at once: ask for longer answers")
     return together
