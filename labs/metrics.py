@@ -1,6 +1,7 @@
 """What to measure on a `Schedule`: utilisation, waste, latency, normalised latency and its parts, the law."""
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,17 @@ def percentile(values: Ints, q: float, method: str = "nearest_rank") -> float:
         return float(np.quantile(values, q, method=method))
     rank = min(int(q * values.size), values.size - 1)
     return float(np.partition(values, rank)[rank])
+
+
+def weighted_percentiles(values: np.ndarray, counts: np.ndarray, *shares: float) -> list[float]:
+    """`percentile`, by nearest rank, of values that each occur so many times; NaN for each share if there are none."""
+    total = int(counts.sum())
+    if not total:
+        return [math.nan] * len(shares)
+    order = np.argsort(values, kind="stable")
+    upto = np.cumsum(counts[order])
+    ranks = [min(int(q * total), total - 1) for q in shares]
+    return values[order][np.searchsorted(upto, ranks, side="right")].astype(float).tolist()
 
 
 # ---- over time ------------------------------------------------------------------------------------------------------

@@ -2,15 +2,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from labs import fast
-from labs.fast import Series, Trace
+from labs.fast import Series
+from labs.gaps import token_gaps
+from labs.metrics import percentile, weighted_percentiles
 from labs.scheduler import SchedulerConfig
 from labs.workload import Request
 
@@ -60,23 +60,15 @@ class Served:
         """When the last step ended."""
         return float(self.series.time[-1] + self.series.seconds[-1]) if len(self.series.time) else 0.0
 
-    @cached_property
-    def _by_length(self) -> tuple[np.ndarray, np.ndarray]:
-        order = np.argsort(self.gap_seconds, kind="stable")
-        return self.gap_seconds[order], np.cumsum(self.gap_counts[order])
-
     def itl(self, q: float) -> float:
         """The percentile `q` (0 to 1) of all gaps between tokens, by nearest rank; NaN if there are none."""
-        seconds, upto = self._by_length
-        if not len(upto) or not upto[-1]:
-            return math.nan
-        return float(seconds[np.searchsorted(upto, min(int(q * upto[-1]), upto[-1] - 1), side="right")])
+        return weighted_percentiles(self.gap_seconds, self.gap_counts, q)[0]
 
     def ttft_at(self, q: float, warm_up: float = 0.1) -> float:
         """The percentile `q` of TTFT, leaving out the first share `warm_up` of the arrivals, who find nobody here."""
-        values = np.sort(self.ttft[int(warm_up * len(self.ttft)):])
+        values = self.ttft[int(warm_up * len(self.ttft)):]
         values = values[~np.isnan(values)]
-        return float(values[min(int(q * values.size), values.size - 1)]) if values.size else math.nan
+        return percentile(values, q) if values.size else math.nan
 
     def goodput(self, ttft: float, tpot: float) -> float:
         """Requests a second that got their first token within `ttft` seconds and the others at `tpot` or faster."""
@@ -90,7 +82,7 @@ def serve(requests: Sequence[Request], config: SchedulerConfig, step_time: Calla
     trace = fast.trace(sorted(requests, key=lambda r: r.arrival), config, step_time, max_steps=max_steps)
     series = trace.series
     end = series.time + series.seconds
-    seconds, counts, times = pooled_gaps(trace)
+    times, seconds, counts = token_gaps(trace)
 
     def when(steps: Sequence[int], clock: np.ndarray) -> np.ndarray:
         steps = np.asarray(steps, dtype=np.int64)
@@ -101,53 +93,3 @@ def serve(requests: Sequence[Request], config: SchedulerConfig, step_time: Calla
                   when(trace.scheduled, series.time), when(trace.first_token, end), when(trace.ended, end),
                   np.where(tokens > 0, tokens, np.nan), np.array(trace.preemptions, dtype=np.int64),
                   seconds, counts, times)
-
-
-def pooled_gaps(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(seconds, how many, when it ended) of the gaps between tokens of all requests. Exact, also where some lose time.
-
-    Who decodes made its last token in the step before, so the gap is the length of the step. Only who was preempted
-    or went without its token is looked at one by one.
-    """
-    series = trace.series
-    end, counts = series.time + series.seconds, series.decode_tokens.copy()
-    own_gaps, own_ends = [], []
-    for steps, decoded in _interrupted(trace):
-        np.subtract.at(counts, decoded, 1)
-        own_gaps.append(np.diff(end[steps]))
-        own_ends.append(end[steps][1:])
-    gaps = np.concatenate([series.seconds, *own_gaps])
-    return (gaps, np.concatenate([counts, np.ones(len(gaps) - len(counts), dtype=counts.dtype)]),
-            np.concatenate([end, *own_ends]))
-
-
-def _interrupted(trace: Trace) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(the steps in which it made a token, those of them in which it decoded) of all who lost time."""
-    late, victims, chunks = defaultdict(set), defaultdict(list), defaultdict(list)
-    for step, i in trace.late:
-        late[i].add(step)
-    for step, i in trace.victims:
-        victims[i].append(step)
-    for step, i, n in trace.chunks if victims else ():
-        if i in victims:
-            chunks[i].append((step, n))
-    for i in sorted({*late, *victims}):
-        if trace.first_token[i] == fast.NEVER:
-            continue
-        prompt, last = trace.requests[i].prompt_tokens, trace.ended[i]
-        made, decoded, at = [trace.first_token[i]], [], trace.first_token[i] + 1
-        for stop in [*(v for v in victims[i] if v >= at), last + 1]:
-            # It decodes from `at` on until it is stopped, but for the steps in which it was late.
-            here = [s for s in range(at, stop) if s not in late[i]]
-            made += here
-            decoded += here
-            following = next((v for v in victims[i] if v > stop), last + 1)
-            again = [(s, n) for s, n in chunks[i] if stop < s < following]
-            short = prompt + len(made) - sum(n for _, n in again)
-            at = following  # it was stopped again before it had caught up
-            if again and short == 0:  # the last chunk makes a token
-                made.append(again[-1][0])
-                at = again[-1][0] + 1
-            elif again and short == 1:  # the last token of all is computed as a decode
-                at = again[-1][0] + 1
-        yield np.array(made), np.array(decoded, dtype=np.int64)

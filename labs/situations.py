@@ -6,11 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from labs.engine import StepTime
+from labs.metrics import percentile, weighted_percentiles
 from labs.scheduler import SchedulerConfig
 from labs.serving import Served, serve
 from labs.workload import Request, lognormal_lengths, poisson_arrivals
 
 StepSeconds = Callable[[int, int], float]
+GPU_LIKE = StepTime(base=8e-3, per_sequence=1e-4, per_prefill_token=4e-5)  # made up, of the size of a small GPU's
 
 
 def chat(n: int, rate: float, seed: int = 0, mu: float = 4.2, sigma: float = 1.1, name: str = "r") -> list[Request]:
@@ -93,17 +96,12 @@ def over_time(served: Served, every: float = 5.0, until: float | None = None) ->
     ended = np.digitize(served.gap_times, edges) - 1
     rows = []
     for i in range(len(edges) - 1):
-        here, gaps = place == i, (ended == i) & (served.gap_counts > 0)
-        pooled = np.repeat(served.gap_seconds[gaps], served.gap_counts[gaps])
+        here, gaps, begun = place == i, ended == i, served.ttft[first == i]
         rows.append((edges[i], *(column[here].max(initial=0) for column in (series.running, series.waiting,
                                                                             series.kv_usage)),
-                     series.preempted[here].sum(), _p95(served.ttft[first == i]), _p95(pooled)))
+                     series.preempted[here].sum(), percentile(begun, 0.95) if begun.size else np.nan,
+                     *weighted_percentiles(served.gap_seconds[gaps], served.gap_counts[gaps], 0.95)))
     return OverTime(*np.array(rows, dtype=float).reshape(-1, 7).T)
-
-
-def _p95(values: np.ndarray) -> float:
-    """The 95th percentile by nearest rank; NaN of nothing."""
-    return float(np.sort(values)[min(int(0.95 * values.size), values.size - 1)]) if values.size else float("nan")
 
 
 def first_time(over: OverTime, name: str, threshold: float, hold: int = 2) -> float:

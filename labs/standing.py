@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from labs import checks, drills, quiz
+from labs import checks, quiz
 from labs.progress import Progress
 
 NOTEBOOKS = ("00", "01", "02", "03", "04", "05", "06", "07")
@@ -63,7 +63,7 @@ def standing(notebook: str, progress: Progress | None = None) -> Standing:
         raise ValueError(f"there is no notebook {notebook!r}: choose from {', '.join(NOTEBOOKS)}")
     progress = Progress.beside_notebook() if progress is None else progress
     parts = (_exercises(number, progress), _questions("question", _asked(number), progress),
-             _questions("drill", [drills.reply_id(d.id) for d in drills.DRILLS] if number == "07" else [], progress))
+             _questions("drill", _played(number), progress))
     return Standing(number, tuple(part for part in parts if part.all), progress.note)
 
 
@@ -76,6 +76,15 @@ def everything(progress: Progress | None = None) -> list[Standing]:
 def _asked(number: str) -> list[str]:
     """Ids of the questions that a notebook asks: the last one asks the page's twelve again."""
     return [q.id for q in (quiz.of_the_page() if number == "07" else quiz.for_notebook(number))]
+
+
+def _played(number: str) -> list[str]:
+    """Ids of the drills that a notebook plays: the last one all of them."""
+    if number != "07":
+        return []
+    from labs import drills  # every notebook begins with its standing, and only one of them needs the drills
+
+    return [drills.reply_id(d.id) for d in drills.DRILLS]
 
 
 def _exercises(number: str, progress: Progress) -> Part:

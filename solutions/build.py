@@ -14,8 +14,7 @@ from the ``repository`` line of pyproject.toml. So are the marked parts of READM
     python solutions/build.py --links             only rewrite what depends on the repository line; run nothing
     python solutions/build.py --check             change nothing; fail if anything committed differs
 
-Notebook 05 needs a real vLLM to be built: LABS_VLLM_PYTHON names the Python that has it. LABS_ENGINE=recording builds
-it from what was recorded on one, and its outputs say so.
+Notebook 05 needs a real vLLM to be built: LABS_VLLM_PYTHON names the Python that has it.
 
     python solutions/build.py 05_live_server --record   also keep what it measures as the course's own recording
 """

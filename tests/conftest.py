@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 settings.register_profile("course", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("course")
+pytest.register_assert_rewrite("marked")
 os.environ["LABS_PROGRESS"] = "off"  # child processes inherit it
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job, whose children couldn't be interrupted
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -70,6 +73,36 @@ def chromium() -> str:
     if not found:
         pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is on the path, and LABS_CHROMIUM names none")
     return found
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A JupyterLab that serves copies of labs/ and notebooks/, so that nothing is saved over the course."""
+    from browser_lab import jupyter_lab  # not everyone who runs a test has Playwright
+
+    folder = tmp_path_factory.mktemp("lab")
+    left_out = shutil.ignore_patterns("__pycache__", ".*", "*.html")
+    for name in ("labs", "notebooks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=left_out)
+    with jupyter_lab(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chrome(chromium: str) -> Iterator[Any]:
+    """A headless browser. Not one for the whole session: while it runs, no other test can use asyncio."""
+    from browser_lab import browser
+
+    with browser(chromium) as started:
+        yield started
+
+
+@pytest.fixture
+def shots(tmp_path: Path) -> Path:
+    """Where screenshots go: the folder that BROWSER_SHOTS names, to look at them, or one that is thrown away."""
+    folder = Path(os.environ.get("BROWSER_SHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

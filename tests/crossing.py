@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from labs.live.crossing import measure_level, measure_levels  # noqa: E402
 from labs.live.monitor import read_metrics  # noqa: E402
 from labs.live.server import Server, start  # noqa: E402
 from labs.workload import Request  # noqa: E402
+from tests.machine import machine  # noqa: E402
 
 MODEL = "tiny: a Qwen2 of 8 layers, hidden size 512, random weights"
 
@@ -142,14 +142,6 @@ def shortened(page: str) -> str:
 
 PARTS = {"pages": (record_pages, 1), "crossing": (record_crossing, 5), "budget": (record_budget, 3),
          "cap": (record_cap, 5), "limit": (record_limit, 1)}
-
-
-def machine() -> str:
-    """The processor and the memory, without the machine's name."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
-    return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB, {platform.system()}"
 
 
 def main() -> None:

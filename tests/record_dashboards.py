@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from labs.drills.traffic import HORIZON  # noqa: E402
 from labs.live.client import asks_from, measure  # noqa: E402
 from labs.live.monitor import read_metrics  # noqa: E402
 from labs.live.server import start  # noqa: E402
+from tests.machine import machine  # noqa: E402
 
 
 class Scrapes:
@@ -69,7 +69,7 @@ def record(name: str) -> dict:
     pages = [(when, read_metrics(text)) for when, text in scrapes.pages]
     dashboard = of_run(scenario, result.rows, pages)
     about = {"engine": f"vLLM {version} on a CPU, Qwen2 512x8 with random weights", "date": date.today().isoformat(),
-             "machine": f"{os.cpu_count()} cores, {platform.machine()}", "requests": len(asks),
+             "machine": machine(), "requests": len(asks),
              "failed": len(result.failed), "load": "open-loop, sent when due",
              "flags": " ".join(f"--{k.replace('_', '-')} {v}" for k, v in flags.items())}
     return {"about": about, **as_dict(dashboard)}

@@ -19,7 +19,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 EVENTS, SETTLED, GROWTH = 10_000, 500, 5.0  # events; events until the level is taken; MB
-EXPLORERS = ("eight_requests", "simulator", "sigma_sweep", "step_player")
+EXPLORERS = ("eight_requests", "simulator", "sigma_sweep", "step_player", "dial")
 
 
 def memory() -> float:

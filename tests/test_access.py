@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.image
@@ -25,6 +24,7 @@ PANELS = {
     "simulator": "explorers.simulator()",
     "sigma_sweep": "explorers.sigma_sweep()",
     "step_player": "explorers.step_player()",
+    "dial": "explorers.dial()",
     "quiz": "explorers.quiz(quiz.for_notebook('01'), lambda *_: None)",
     "drills": "from labs.course import Course\nfrom labs.progress import Progress\n"
               "Course('07_check_yourself', Progress(None)).drills()",
@@ -71,20 +71,6 @@ def shoot(page: Page, path: Path) -> np.ndarray:
     return thumbnail(path)
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    folder = tmp_path_factory.mktemp("access")
-    shutil.copytree(ROOT / "labs", folder / "labs", ignore=shutil.ignore_patterns("__pycache__"))
-    with jupyter_lab(folder) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def chrome(chromium: str) -> Iterator[Browser]:
-    with browser(chromium) as started:
-        yield started
-
-
 @pytest.mark.parametrize("name", PANELS)
 def test_the_panel_looks_as_it_did_when_it_was_looked_at(name: str, lab: Lab, chrome: Browser, tmp_path: Path) -> None:
     with opened(chrome, lab, lab.notebook(f"look_{name}.ipynb", source(name)), width=WIDE, height=1600) as session:
@@ -120,7 +106,7 @@ def test_it_can_be_read_at_twice_the_size(name: str, lab: Lab, chrome: Browser, 
         assert panel.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), "the panel scrolls sideways"
 
 
-@pytest.mark.parametrize("name", ["eight_requests", "simulator", "sigma_sweep", "step_player"])
+@pytest.mark.parametrize("name", ["eight_requests", "simulator", "sigma_sweep", "step_player", "dial"])
 def test_the_keyboard_goes_through_the_controls_as_they_stand(name: str, lab: Lab, chrome: Browser) -> None:
     with opened(chrome, lab, lab.notebook(f"keys_{name}.ipynb", source(name)), width=WIDE, height=1600) as session:
         page, panel = session.page, session.page.locator(PANEL).first

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
 import run_explorers as script
-from browser_lab import Lab, Session, browser, jupyter_lab, numbers, opened, outputs, write_notebook
+from browser_lab import Lab, Session, jupyter_lab, numbers, opened, outputs, write_notebook
 from playwright.sync_api import Browser, Locator, Page
 
 from labs import explorers
@@ -22,30 +19,6 @@ PANEL = ".jp-OutputArea-output .jupyter-widgets.widget-vbox"
 PATIENCE = 30  # seconds until the numbers on screen must be right
 KINDS = pytest.mark.parametrize("make", script.EXPLORERS, ids=lambda make: make.__name__)
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("0[0-3]*.ipynb"))
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Lab]:
-    """A JupyterLab that serves copies, so that nothing is saved over the course."""
-    folder = tmp_path_factory.mktemp("lab")
-    for name in ("labs", "notebooks"):
-        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    with jupyter_lab(folder) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def chrome(chromium: str) -> Iterator[Browser]:
-    with browser(chromium) as started:
-        yield started
-
-
-@pytest.fixture
-def shots(tmp_path: Path) -> Path:
-    """Where screenshots go."""
-    folder = Path(os.environ.get("BROWSER_SHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def cell(make, also: str = "") -> str:

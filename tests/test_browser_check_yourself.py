@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_lab import Lab, browser, jupyter_lab, opened
+from browser_lab import Lab, opened
 from playwright.sync_api import Browser, Locator, Page
 
 from labs.quiz import of_the_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NAME = "07_check_yourself.ipynb"
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Lab]:
-    """A JupyterLab that serves a copy of the course as a learner has it."""
-    folder = tmp_path_factory.mktemp("lab")
-    for name in ("labs", "notebooks"):
-        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*", "*.html"))
-    with jupyter_lab(folder) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def chrome(chromium: str) -> Iterator[Browser]:
-    with browser(chromium) as started:
-        yield started
 
 
 def cell_of(page: Page, source: str) -> Locator:
@@ -46,13 +27,7 @@ def cell_of(page: Page, source: str) -> Locator:
     return cell
 
 
-def shoot(page: Page, tmp_path: Path, name: str) -> None:
-    folder = Path(os.environ.get("BROWSER_SHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(folder / f"{name}.png"))
-
-
-def test_a_reader_answers_looks_and_prints(lab: Lab, chrome: Browser, tmp_path: Path) -> None:
+def test_a_reader_answers_looks_and_prints(lab: Lab, chrome: Browser, shots: Path) -> None:
     question = of_the_page()[0]
     with opened(chrome, lab, f"notebooks/{NAME}", height=1300) as session:
         page = session.page
@@ -65,16 +40,16 @@ def test_a_reader_answers_looks_and_prints(lab: Lab, chrome: Browser, tmp_path: 
         quiz.get_by_role("button", name="Answer").click()
         quiz.get_by_text("Model answer:").wait_for(timeout=10_000)
         assert question.answer[:40] in quiz.inner_text()
-        shoot(page, tmp_path, "07_answered")
+        page.screenshot(path=shots / "07_answered.png")
 
         drills = cell_of(page, "course.drills()").locator(".jp-OutputArea-output").last
         drills.get_by_text("Alarm:").wait_for(timeout=10_000)
-        shoot(page, tmp_path, "07_drill")
+        page.screenshot(path=shots / "07_drill.png")
 
         sheet = cell_of(page, "sheet()").frame_locator("iframe").locator("h1")
         sheet.wait_for(timeout=10_000)
         assert sheet.inner_text() == "Continuous batching on one page"
-        shoot(page, tmp_path, "07_sheet")
+        page.screenshot(path=shots / "07_sheet.png")
 
         proof = cell_of(page, "course.certificate()").locator(".jp-OutputArea-output").last
         proof.locator("input[type=text]").fill("Ada <b>Lovelace</b>")
@@ -84,6 +59,6 @@ def test_a_reader_answers_looks_and_prints(lab: Lab, chrome: Browser, tmp_path: 
         page_of_it.locator(".name").wait_for(timeout=10_000)
         assert page_of_it.locator(".name").inner_text() == "Ada <b>Lovelace</b>"
         assert "Passed 1 of" in page_of_it.locator("body").inner_text()
-        shoot(page, tmp_path, "07_certificate")
+        page.screenshot(path=shots / "07_certificate.png")
         assert session.problems == []
     assert "Ada &lt;b&gt;Lovelace&lt;/b&gt;" in (lab.folder / "notebooks/certificate.html").read_text()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser_lab import Lab, browser, jupyter_lab, numbers, opened, outputs
+from browser_lab import Lab, numbers, opened, outputs
 from player_page import CELL, PATIENCE, choose, control, focus_steps, open_panel, wait_for_step
 from playwright.sync_api import Browser, Locator
 from run_player import expected, expected_split, records
@@ -32,29 +29,6 @@ CLASHES = """svg => {
     });
     return found;
 }"""
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Lab]:
-    """A JupyterLab that serves a copy of labs."""
-    folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(root / "labs", folder / "labs", ignore=shutil.ignore_patterns("__pycache__"))
-    with jupyter_lab(folder) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def chrome(chromium: str) -> Iterator[Browser]:
-    with browser(chromium) as started:
-        yield started
-
-
-@pytest.fixture
-def shots(tmp_path: Path) -> Path:
-    """Where screenshots go."""
-    folder = Path(os.environ.get("BROWSER_SHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def assert_numbers(panel: Locator, record, config, where: str) -> None:

@@ -24,12 +24,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from marked import assert_complete, assert_hinted, assert_not_attempted, assert_passes, hints, rows
 
 from labs import checks, metrics, slots, workload
 from labs.checks import check, for_notebook
 from labs.checks.answers import copied, failed, read, same, show
 from labs.checks.guard import outcome, time_limit
-from labs.checks.marking import ANYWHERE, NOT_ATTEMPTED, NOT_YET, PASSED, SLIPS, recognise
+from labs.checks.marking import NOT_ATTEMPTED, NOT_YET, PASSED, SLIPS, recognise
 from labs.progress import Progress
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -595,18 +596,6 @@ WRONG = {
 # ---------------------------------------------------------------- the tables above
 
 
-def rows(table):
-    """One pytest case for each answer of a table, named after its exercise."""
-    listed = [(name, i, row if isinstance(row, tuple) else (row,))
-              for name, answers in table.items() for i, row in enumerate(answers)]
-    return [pytest.param(name, *row, id=f"{name}-{i}-{(*row, '')[1]}") for name, i, row in listed]
-
-
-def hints(name):
-    """key -> mistake, for everything that the check of this exercise can recognise."""
-    return {m.key: m for m in (*ANYWHERE, *(m for m, _ in SLIPS), *EXERCISES[name].mistakes)}
-
-
 def test_the_tables_cover_every_exercise():
     assert set(RIGHT) == set(WRONG) == set(EXERCISES)
     assert min(len(answers) for answers in RIGHT.values()) >= 2
@@ -615,32 +604,17 @@ def test_the_tables_cover_every_exercise():
 
 @pytest.mark.parametrize(("name", "answer"), rows(RIGHT))
 def test_a_right_answer_written_differently_passes(name, answer):
-    result = check(name, answer)
-    assert (result.status, result.message) == (PASSED, f"Passed: {EXERCISES[name].shows}")
+    assert_passes(name, answer)
 
 
 @pytest.mark.parametrize(("name", "answer", "key"), rows(WRONG))
 def test_a_wrong_answer_gets_its_hint_and_then_the_stronger_one(name, answer, key):
-    first, again = check(name, answer), check(name, answer, attempt=2)
-    assert (first.status, first.mistake) == (again.status, again.mistake) == (NOT_YET, key)
-    assert first.message.startswith(f"Not yet: {name}(")
-    if key:
-        assert first.message.endswith(hints(name)[key].hint)
-        assert again.message.endswith(hints(name)[key].stronger)
-    else:
-        assert first.message.endswith("Work this case out on paper, then compare step by step.")
-        worked_out = [EXERCISES[name].explain(*copied(args)) for args, _ in EXERCISES[name].cases()]
-        assert again.message.endswith(tuple(worked_out))
+    assert_hinted(name, answer, key)
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_stub_is_not_attempted(name):
-    def stub(*args):
-        raise NotImplementedError
-
-    for answer in (stub, lambda *args: None, lambda *args: ..., None, ...):
-        result = check(name, answer)
-        assert (result.status, result.message) == (NOT_ATTEMPTED, f"Not attempted yet: {EXERCISES[name].task}")
+    assert_not_attempted(name)
 
 
 # ---------------------------------------------------------------- the exercises as data
@@ -648,17 +622,7 @@ def test_a_stub_is_not_attempted(name):
 
 @pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
 def test_an_exercise_is_complete(exercise):
-    assert 1 <= exercise.minutes <= 10
-    assert exercise.difficulty in (1, 2, 3)
-    assert exercise.signature.startswith(f"{exercise.id}(")
-    assert len(exercise.mistakes) >= 5
-    assert len({m.key for m in exercise.mistakes}) == len(exercise.mistakes)
-    for text in (exercise.task, exercise.shows, *(t for m in exercise.mistakes for t in (m.hint, m.stronger))):
-        assert text.strip() == text
-        assert text[-1] in ".]?", text
-        assert len(text) < 200, text
-    assert all(m.hint != m.stronger for m in exercise.mistakes)
-    assert len(exercise.signature.split(",")) == len(exercise.worked[0][0])
+    assert_complete(exercise)
 
 
 def test_each_notebook_has_its_exercises():

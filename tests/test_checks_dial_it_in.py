@@ -8,11 +8,12 @@ import math
 
 import numpy as np
 import pytest
+from marked import assert_complete, assert_hinted, assert_not_attempted, assert_passes, rows
 
-from labs.checks import EXERCISES, check, for_notebook
+from labs.checks import check, for_notebook
 from labs.checks.answers import copied, read, same
 from labs.checks.guard import outcome
-from labs.checks.marking import ANYWHERE, NOT_ATTEMPTED, NOT_YET, PASSED, SLIPS, recognise
+from labs.checks.marking import PASSED, recognise
 from labs.engine import StepTime, run
 from labs.scheduler import SchedulerConfig
 from labs.workload import Request
@@ -214,18 +215,6 @@ WRONG = {
 }
 
 
-def rows(table):
-    """One pytest case for each answer of a table."""
-    listed = [(name, i, row if isinstance(row, tuple) else (row,))
-              for name, found in table.items() for i, row in enumerate(found)]
-    return [pytest.param(name, *row, id=f"{name}-{i}-{(*row, '')[1]}") for name, i, row in listed]
-
-
-def hints(name):
-    """key -> mistake, for everything that the check of this exercise can recognise."""
-    return {m.key: m for m in (*ANYWHERE, *(m for m, _ in SLIPS), *EXERCISES[name].mistakes)}
-
-
 def test_the_tables_cover_every_exercise() -> None:
     assert list(OURS) == list(RIGHT) == list(WRONG)
     for name, exercise in OURS.items():
@@ -236,43 +225,22 @@ def test_the_tables_cover_every_exercise() -> None:
 
 @pytest.mark.parametrize(("name", "answer"), rows(RIGHT))
 def test_a_right_answer_written_differently_passes(name, answer) -> None:
-    result = check(name, answer)
-    assert (result.status, result.message) == (PASSED, f"Passed: {EXERCISES[name].shows}")
+    assert_passes(name, answer)
 
 
 @pytest.mark.parametrize(("name", "answer", "key"), rows(WRONG))
 def test_a_wrong_answer_gets_its_hint_and_then_the_stronger_one(name, answer, key) -> None:
-    first, again = check(name, answer), check(name, answer, attempt=2)
-    assert (first.status, first.mistake) == (again.status, again.mistake) == (NOT_YET, key)
-    if key:
-        assert first.message.endswith(hints(name)[key].hint)
-        assert again.message.endswith(hints(name)[key].stronger)
-    else:
-        worked_out = [EXERCISES[name].explain(*copied(args)) for args, _ in EXERCISES[name].cases()]
-        assert again.message.endswith(tuple(worked_out))
+    assert_hinted(name, answer, key)
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_stub_is_not_attempted(name) -> None:
-    def stub(*args):
-        raise NotImplementedError
-
-    for answer in (stub, lambda *args: None, None):
-        assert check(name, answer).status == NOT_ATTEMPTED
+    assert_not_attempted(name)
 
 
 @every
 def test_an_exercise_is_complete(exercise) -> None:
-    assert 1 <= exercise.minutes <= 10
-    assert exercise.signature.startswith(f"{exercise.id}(")
-    assert len(exercise.mistakes) >= 5
-    assert len({m.key for m in exercise.mistakes}) == len(exercise.mistakes)
-    for text in (exercise.task, exercise.shows, *(t for m in exercise.mistakes for t in (m.hint, m.stronger))):
-        assert text.strip() == text
-        assert text[-1] in ".?", text
-        assert len(text) < 200, text
-    assert all(m.hint != m.stronger for m in exercise.mistakes)
-    assert len(exercise.signature.split(",")) == len(exercise.worked[0][0])
+    assert_complete(exercise)
 
 
 @every

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from marked import assert_complete, assert_hinted, assert_not_attempted, assert_passes, rows
 
-from labs.checks import EXERCISES, check, for_notebook
+from labs.checks import for_notebook
 from labs.checks.live_server import FAIR, ORDER
-from labs.checks.marking import ANYWHERE, NOT_ATTEMPTED, NOT_YET, PASSED, SLIPS
 from labs.checks.step_loop import Structured, alike, answers, plain
 from labs.engine import fit_step_time
 from labs.live.measurement import itl_from_chunks
@@ -173,18 +173,6 @@ WRONG = {
 }
 
 
-def rows(table):
-    """One pytest case for each answer of a table, named after its exercise."""
-    listed = [(name, i, row if isinstance(row, tuple) else (row,))
-              for name, found in table.items() for i, row in enumerate(found)]
-    return [pytest.param(name, *row, id=f"{name}-{i}-{(*row, '')[1]}") for name, i, row in listed]
-
-
-def hints(name):
-    """key -> mistake, for everything that the check of this exercise can recognise."""
-    return {m.key: m for m in (*ANYWHERE, *(m for m, _ in SLIPS), *EXERCISES[name].mistakes)}
-
-
 def test_the_tables_cover_every_exercise_and_every_mistake():
     assert set(RIGHT) == set(WRONG) == set(OURS)
     assert min(len(found) for found in RIGHT.values()) >= 2
@@ -194,30 +182,17 @@ def test_the_tables_cover_every_exercise_and_every_mistake():
 
 @pytest.mark.parametrize(("name", "answer"), rows(RIGHT))
 def test_a_right_answer_written_differently_passes(name, answer):
-    result = check(name, answer)
-    assert (result.status, result.message) == (PASSED, f"Passed: {EXERCISES[name].shows}")
+    assert_passes(name, answer)
 
 
 @pytest.mark.parametrize(("name", "answer", "key"), rows(WRONG))
 def test_a_wrong_answer_gets_its_hint_and_then_the_stronger_one(name, answer, key):
-    first, again = check(name, answer), check(name, answer, attempt=2)
-    assert (first.status, first.mistake) == (again.status, again.mistake) == (NOT_YET, key)
-    assert first.message.startswith(f"Not yet: {name}(")
-    if key:
-        assert first.message.endswith(hints(name)[key].hint)
-        assert again.message.endswith(hints(name)[key].stronger)
-    else:
-        assert again.message != first.message
+    assert_hinted(name, answer, key)
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_stub_is_not_attempted(name):
-    def stub(*args):
-        raise NotImplementedError
-
-    for answer in (stub, lambda *args: None, lambda *args: ..., None, ...):
-        result = check(name, answer)
-        assert (result.status, result.message) == (NOT_ATTEMPTED, f"Not attempted yet: {EXERCISES[name].task}")
+    assert_not_attempted(name)
 
 
 # ---------------------------------------------------------------- the exercises as data
@@ -225,15 +200,7 @@ def test_a_stub_is_not_attempted(name):
 
 @every
 def test_an_exercise_is_complete(exercise):
-    assert exercise.signature.startswith(f"{exercise.id}(")
-    assert len(exercise.mistakes) >= 5
-    assert len({m.key for m in exercise.mistakes}) == len(exercise.mistakes)
-    for text in (exercise.task, exercise.shows, *(t for m in exercise.mistakes for t in (m.hint, m.stronger))):
-        assert text.strip() == text
-        assert text[-1] in ".]?", text
-        assert len(text) < 220, text
-    assert all(m.hint != m.stronger for m in exercise.mistakes)
-    assert len(exercise.signature.split(",")) == len(exercise.worked[0][0])
+    assert_complete(exercise, longest=220)
 
 
 def given_by(function, exercise):

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from marked import assert_complete, assert_hinted, assert_not_attempted, assert_passes, hints, rows
 
 from labs import engine
 from labs.blocks import BlockPool
 from labs.checks import EXERCISES, check, for_notebook
-from labs.checks.marking import ANYWHERE, NOT_ATTEMPTED, NOT_YET, PASSED, SLIPS
+from labs.checks.marking import NOT_ATTEMPTED, NOT_YET, PASSED
 from labs.checks.step_loop import BUDGET, CAP, GATE, NONE, Structured, alike, answers, literal, plain
 from labs.progress import Progress
 from labs.scheduler import Scheduler, SchedulerConfig
@@ -411,18 +412,6 @@ WRONG = {
 # ---------------------------------------------------------------- the tables above
 
 
-def rows(table):
-    """One pytest case for each answer of a table, named after its exercise."""
-    listed = [(name, i, row if isinstance(row, tuple) else (row,))
-              for name, found in table.items() for i, row in enumerate(found)]
-    return [pytest.param(name, *row, id=f"{name}-{i}-{(*row, '')[1]}") for name, i, row in listed]
-
-
-def hints(name):
-    """key -> mistake, for everything that the check of this exercise can recognise."""
-    return {m.key: m for m in (*ANYWHERE, *(m for m, _ in SLIPS), *EXERCISES[name].mistakes)}
-
-
 def test_the_tables_cover_every_exercise_and_every_mistake():
     assert list(OURS) == ["blocks_needed", "retire", "admit", "victim", "binding_limit", "chunk_plan"]
     assert set(RIGHT) == set(WRONG) == set(OURS)
@@ -433,33 +422,17 @@ def test_the_tables_cover_every_exercise_and_every_mistake():
 
 @pytest.mark.parametrize(("name", "answer"), rows(RIGHT))
 def test_a_right_answer_written_differently_passes(name, answer):
-    result = check(name, answer)
-    assert (result.status, result.message) == (PASSED, f"Passed: {EXERCISES[name].shows}")
+    assert_passes(name, answer)
 
 
 @pytest.mark.parametrize(("name", "answer", "key"), rows(WRONG))
 def test_a_wrong_answer_gets_its_hint_and_then_the_stronger_one(name, answer, key):
-    first, again = check(name, answer), check(name, answer, attempt=2)
-    assert (first.status, first.mistake) == (again.status, again.mistake) == (NOT_YET, key)
-    assert first.message.startswith(f"Not yet: {name}(")
-    if key:
-        assert first.message.endswith(hints(name)[key].hint)
-        assert again.message.endswith(hints(name)[key].stronger)
-    else:
-        case = first.message.removesuffix("Work this case out on paper, then compare step by step.")
-        assert case != first.message
-        assert again.message.startswith(case)  # and then the case, worked out
-        assert len(again.message) > len(case) + 20
+    assert_hinted(name, answer, key)
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_stub_is_not_attempted(name):
-    def stub(*args):
-        raise NotImplementedError
-
-    for answer in (stub, lambda *args: None, lambda *args: ..., None, ...):
-        result = check(name, answer)
-        assert (result.status, result.message) == (NOT_ATTEMPTED, f"Not attempted yet: {EXERCISES[name].task}")
+    assert_not_attempted(name)
 
 
 # ---------------------------------------------------------------- the exercises as data
@@ -467,17 +440,7 @@ def test_a_stub_is_not_attempted(name):
 
 @every
 def test_an_exercise_is_complete(exercise):
-    assert 1 <= exercise.minutes <= 10
-    assert exercise.difficulty in (1, 2, 3)
-    assert exercise.signature.startswith(f"{exercise.id}(")
-    assert len(exercise.mistakes) >= 5
-    assert len({m.key for m in exercise.mistakes}) == len(exercise.mistakes)
-    for text in (exercise.task, exercise.shows, *(t for m in exercise.mistakes for t in (m.hint, m.stronger))):
-        assert text.strip() == text
-        assert text[-1] in ".]?", text
-        assert len(text) < 200, text
-    assert all(m.hint != m.stronger for m in exercise.mistakes)
-    assert len(exercise.signature.split(",")) == len(exercise.worked[0][0])
+    assert_complete(exercise)
 
 
 @every

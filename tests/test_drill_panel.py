@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
-from collections.abc import Iterator
 from html import escape, unescape
 from pathlib import Path
 
 import pytest
-from browser_lab import Lab, browser, jupyter_lab, numbers, opened, outputs
+from browser_lab import Lab, numbers, opened, outputs
 from playwright.sync_api import Browser, Locator, Page
 from test_browser_player import CLASHES
 
@@ -209,27 +206,6 @@ CELL = ("from labs.course import Course\nfrom labs.progress import Progress\n"
         "Course('07_check_yourself', Progress(None)).drills()")
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Lab]:
-    """A JupyterLab that serves a copy of labs."""
-    folder = tmp_path_factory.mktemp("lab")
-    shutil.copytree(root / "labs", folder / "labs", ignore=shutil.ignore_patterns("__pycache__"))
-    with jupyter_lab(folder) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def chrome(chromium: str) -> Iterator[Browser]:
-    with browser(chromium) as started:
-        yield started
-
-
-def shoot(page: Page, tmp_path: Path, name: str) -> None:
-    folder = Path(os.environ.get("BROWSER_SHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(folder / f"{name}.png"))
-
-
 def choose(box: Locator, words: str) -> None:
     """Click the radio button beside these words."""
     box.locator("label", has_text=words).first.locator("input").check()
@@ -245,14 +221,14 @@ def look(page: Page) -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1300, 900])
-def test_every_incident_by_mouse(lab: Lab, chrome: Browser, tmp_path: Path, width: int) -> None:
+def test_every_incident_by_mouse(lab: Lab, chrome: Browser, shots: Path, width: int) -> None:
     with opened(chrome, lab, lab.notebook("drills.ipynb", CELL), width=width, height=1400) as session:
         page = session.page
         box = page.locator(".jp-OutputArea-output").last
         for d in DRILLS:
             box.get_by_text(f"Alarm: {d.alarm}").wait_for(timeout=10_000)
             look(page)
-            shoot(page, tmp_path, f"{width}_{d.id}_alarm")
+            page.screenshot(path=shots / f"{width}_{d.id}_alarm.png")
             choose(box, next(c.name for c in d.causes if c.key == d.cause))
             box.get_by_role("button", name="Name the cause").click()
             box.get_by_text("Right. Its sign:").wait_for(timeout=10_000)
@@ -262,7 +238,7 @@ def test_every_incident_by_mouse(lab: Lab, chrome: Browser, tmp_path: Path, widt
                 title = "mended" if fix == right(d) else "not mended"
                 page.locator("svg text", has_text=f"After the fix, {title} (grey").wait_for(timeout=10_000)
                 look(page)
-                shoot(page, tmp_path, f"{width}_{d.id}_{title.replace(' ', '_')}")
+                page.screenshot(path=shots / f"{width}_{d.id}_{title.replace(' ', '_')}.png")
             assert len(numbers(box)) == 4
             box.get_by_role("button", name="Next incident").click()
         assert session.problems == []
@@ -280,7 +256,7 @@ def by_keys(page: Page, wanted: int, of: int) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_one_incident_by_keyboard_alone(lab: Lab, chrome: Browser, tmp_path: Path) -> None:
+def test_one_incident_by_keyboard_alone(lab: Lab, chrome: Browser) -> None:
     d = DRILLS[0]
     with opened(chrome, lab, lab.notebook("keys.ipynb", CELL), height=1400) as session:
         page = session.page

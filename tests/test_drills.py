@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from labs import fast
 from labs.drills import CAUSES, DRILLS, SYMPTOMS, Drill, Fix, Scenario, Stream, drill, simulate
-from labs.drills.gaps import token_gaps
 from labs.drills.telemetry import SCRAPE, SERIES
 from labs.drills.text import spaced
 from labs.drills.traffic import HORIZON
 from labs.engine import StepTime, run
+from labs.gaps import token_gaps
 from labs.metrics import percentile
 from labs.quiz import of_the_page
 from labs.scheduler import SchedulerConfig

@@ -203,7 +203,7 @@ def test_no_path_of_a_machine_and_no_registry() -> None:
 # ---------------------------------------------------------------- labs/
 
 ORDER = (
-    *("workload", "slots", "metrics", "blocks", "knobs", "scheduler", "fast", "engine"),
+    *("workload", "slots", "metrics", "blocks", "knobs", "scheduler", "fast", "engine", "gaps"),
     *("serving", "situations", "crossing", "presets", "sweep", "planner", "alerts"),
     *("progress", "svg", "plots", "checks", "quiz", "drills", "standing", "certificate", "cheat_sheet", "teaching",
       "explorers", "course"),
@@ -211,7 +211,7 @@ ORDER = (
 # Which outside packages, besides the standard library, a module may import when it is itself imported.
 OUTSIDE = {
     **dict.fromkeys(("workload", "slots", "metrics", "engine", "fast", "sweep", "planner", "alerts"), {"numpy"}),
-    **dict.fromkeys(("serving", "situations", "crossing"), {"numpy"}),
+    **dict.fromkeys(("gaps", "serving", "situations", "crossing"), {"numpy"}),
     **dict.fromkeys(("svg", "checks", "quiz", "drills"), {"numpy"}),
     "plots": {"numpy", "matplotlib"},
     "explorers": {"numpy", "ipywidgets", "IPython"},

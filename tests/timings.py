@@ -8,7 +8,6 @@ also takes the place of the one in README.md. Times depend on the machine and on
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import re
 import subprocess
@@ -18,6 +17,8 @@ import time
 from datetime import date
 from pathlib import Path
 from statistics import median
+
+from machine import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 README = re.compile(r"(<!-- generated: times -->\n).*?(<!-- end: times -->)", re.S)
@@ -86,9 +87,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(Path(folder), options.python)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    machine = f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
-    table = "\n".join([f"Measured on {date.today():%d %B %Y}, {machine}.", "", "| what | measured |", "|---|---|",
+    measured_on = f"{machine()}, Python {platform.python_version()}"
+    table = "\n".join([f"Measured on {date.today():%d %B %Y}, {measured_on}.", "", "| what | measured |", "|---|---|",
                        *(f"| {what} | {how} |" for what, how in rows), ""])
     print(table)
     if options.readme:

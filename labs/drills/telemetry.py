@@ -11,11 +11,11 @@ from functools import lru_cache
 import numpy as np
 
 from labs.drills.asked import Requests
-from labs.drills.gaps import token_gaps
 from labs.drills.running import Part
 from labs.drills.running import parts as run_parts
 from labs.drills.traffic import HORIZON, Scenario
-from labs.metrics import percentile
+from labs.gaps import token_gaps
+from labs.metrics import percentile, weighted_percentiles
 from labs.scheduler import SchedulerConfig
 
 SCRAPE, WINDOW, WARM_UP = 2.0, 10.0, 20.0  # seconds: between two scrapes, behind a percentile, left out of the summary
@@ -83,7 +83,7 @@ def simulate(scenario: Scenario) -> Dashboard:
     time = np.arange(SCRAPE, HORIZON + SCRAPE / 2, SCRAPE)
     seen = Requests.of(scenario, here, parts)
     gaps = _gaps(parts)
-    series = _gauges(scenario, parts, seen, time) | _percentiles(seen, gaps, time)
+    series = _gauges(scenario, parts, seen, time) | percentiles(seen, gaps, time)
     away = [sent for sent in every if sent.stream.elsewhere]
     other = simulate(replace(scenario, streams=tuple(replace(s, elsewhere=False) for s in scenario.streams
                                                      if s.elsewhere), replicas=1)) if away else None
@@ -113,7 +113,7 @@ def _gauges(scenario: Scenario, parts: list[Part], seen: Requests, time: np.ndar
     series["kv_usage"] /= scenario.replicas
     series["waiting"] = _waiting(scenario, series["waiting"], seen, time)
     series["tokens_per_step"] = tokens / np.maximum(series["steps"], 1)
-    series["largest_tenant"] = np.array([_largest(seen, t) for t in time])
+    series["largest_tenant"] = np.array([largest_tenant(seen, t) for t in time])
     series["cache_hits"] = np.array([_hits(seen, t) for t in time])
     return series
 
@@ -129,7 +129,7 @@ def _waiting(scenario: Scenario, waiting: np.ndarray, seen: Requests, time: np.n
     return np.where(there, waiting + 1 + behind, waiting)
 
 
-def _largest(seen: Requests, now: float) -> float:
+def largest_tenant(seen: Requests, now: float) -> float:
     """The largest tenant's share of the tokens asked for by the requests in flight."""
     flying = (seen.arrival <= now) & ~(seen.finish <= now)
     if not flying.any():
@@ -144,7 +144,7 @@ def _hits(seen: Requests, now: float) -> float:
     return float(1 - seen.computed[recent].sum() / seen.prompt[recent].sum()) if recent.any() else math.nan
 
 
-def _percentiles(seen: Requests, gaps: _Gaps, time: np.ndarray) -> dict[str, np.ndarray]:
+def percentiles(seen: Requests, gaps: _Gaps, time: np.ndarray) -> dict[str, np.ndarray]:
     """TTFT of those whose first token came in the last 10 seconds, and ITL of the tokens of these seconds."""
     when, gap, many = gaps
     series: dict[str, list[float]] = {name: [] for name in SERIES if "ttft" in name or "itl" in name}
@@ -155,8 +155,8 @@ def _percentiles(seen: Requests, gaps: _Gaps, time: np.ndarray) -> dict[str, np.
         series["ttft_p99"].append(percentile(served, 0.99) if len(served) else math.nan)
         series["client_ttft_p99"].append(percentile(asked, 0.99) if len(asked) else math.nan)
         few = slice(*np.searchsorted(when, [now - WINDOW, now], side="right"))
-        for name, value in zip(("itl_p50", "itl_p95"), _weighted(gap[few], many[few], 0.5, 0.95), strict=True):
-            series[name].append(value)
+        for name, q in (("itl_p50", 0.5), ("itl_p95", 0.95)):
+            series[name] += weighted_percentiles(gap[few], many[few], q)
     return {name: np.array(values) for name, values in series.items()}
 
 
@@ -168,37 +168,33 @@ def _gaps(parts: list[Part]) -> _Gaps:
     return when[order], gap[order], many[order]
 
 
-def _weighted(values: np.ndarray, many: np.ndarray, *shares: float) -> list[float]:
-    """`percentile` of values that each occur `many` times, for each of the `shares`; NaN if there are none."""
-    total = int(many.sum())
-    if not total:
-        return [math.nan] * len(shares)
-    order = np.argsort(values)
-    values, upto = values[order], np.cumsum(many[order])
-    return [float(values[np.searchsorted(upto, min(int(q * total), total - 1), side="right")]) for q in shares]
-
-
 # ---- the numbers beside it ------------------------------------------------------------------------------------------
 
 def _summary(seen: Requests, parts: list[Part], gaps: _Gaps, series: dict[str, np.ndarray], time: np.ndarray,
              replicas: int, elsewhere: float) -> Summary:
-    """Everything after the warm-up."""
-    late, counted = time > WARM_UP, (seen.created >= WARM_UP) & (seen.created < HORIZON)
-    when, gap, many = gaps
-    inside = (when > WARM_UP) & (when <= HORIZON)
-    first = (seen.first > WARM_UP) & (seen.first <= HORIZON)
-    served, asked = seen.waits(seen.arrival)[counted], seen.waits(seen.created)[counted]
+    """The numbers of what was simulated."""
     lost = computed = 0
     for part in parts:
         s = part.trace.series
         here = (s.time > WARM_UP) & (s.time <= HORIZON)
         lost += int(s.lost[here].sum())
         computed += int((s.prefill_tokens + s.decode_tokens)[here].sum())
+    return summarise(series, time, gaps, seen, replicas, lost / max(computed, 1), elsewhere)
+
+
+def summarise(series: dict[str, np.ndarray], time: np.ndarray, gaps: _Gaps, seen: Requests, replicas: int = 1,
+              computed_again: float = math.nan, elsewhere: float = math.nan) -> Summary:
+    """Everything after the warm-up, of a simulated run as of a recorded one."""
+    late, counted = time > WARM_UP, (seen.created >= WARM_UP) & (seen.created < HORIZON)
+    when, gap, many = gaps
+    inside = (when > WARM_UP) & (when <= HORIZON)
+    first = (seen.first > WARM_UP) & (seen.first <= HORIZON)
+    served, asked = seen.waits(seen.arrival)[counted], seen.waits(seen.created)[counted]
 
     def mean(name: str) -> float:
         return float(series[name][late].mean())
 
-    itl = _weighted(gap[inside], many[inside], 0.5, 0.95)
+    itl = weighted_percentiles(gap[inside], many[inside], 0.5, 0.95)
     steps = series["steps"][late]
     hits = series["cache_hits"]
     return Summary(
@@ -207,7 +203,7 @@ def _summary(seen: Requests, parts: list[Part], gaps: _Gaps, series: dict[str, n
         tokens_per_second=float((many[inside].sum() + first.sum()) / (HORIZON - WARM_UP) / replicas),
         running=mean("running"), running_max=float(series["running"][late].max()), waiting=mean("waiting"),
         kv_usage=mean("kv_usage"), kv_max=float(series["kv_usage"][late].max()),
-        preemptions=int(series["preemptions"][late].sum()), computed_again=lost / max(computed, 1),
+        preemptions=int(series["preemptions"][late].sum()), computed_again=computed_again,
         tokens_per_step=float((series["tokens_per_step"][late] * steps).sum() / max(steps.sum(), 1)),
         largest_tenant=float(series["largest_tenant"][late].max()),
         cache_hits_first=_mean(hits[:10]), cache_hits_last=_mean(hits[-10:]),

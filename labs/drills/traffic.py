@@ -8,10 +8,10 @@ import numpy as np
 
 from labs.engine import StepTime
 from labs.scheduler import SchedulerConfig
+from labs.situations import GPU_LIKE
 from labs.workload import Request, lognormal_lengths, poisson_arrivals
 
 HORIZON = 120.0  # seconds that a dashboard shows
-GPU_LIKE = StepTime(base=8e-3, per_sequence=1e-4, per_prefill_token=4e-5)  # made up, as in notebook 4
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from labs.engine import StepTime
 from labs.explorers.panel import Panel, View, choice_slider, slider
 from labs.planner import Full, Load, Planner, Targets
 from labs.serving import serve
-from labs.situations import chat
+from labs.situations import GPU_LIKE, chat
 
-GPU_LIKE = StepTime(8e-3, 1e-4, 4e-5)  # made up, of the size of a small GPU's
 LEVELS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 BUDGETS = (256, 512, 1024, 2048, 4096, 8192)
 SAMPLE = 2000  # requests whose lengths stand for the workload
@@ -30,6 +29,9 @@ class Dial(Panel):
     def __init__(self, step_time: StepTime) -> None:
         self._step_time = step_time
         self._full = lru_cache(maxsize=512)(self._at_full)
+        self._share = lru_cache(maxsize=64)(self._one_replica)  # the target changes nothing of it
+        sample = chat(SAMPLE, 1.0)
+        self._load = Load([r.prompt_tokens for r in sample], [r.output_tokens for r in sample], 1.0)
         super().__init__({
             "cap": choice_slider("max_num_seqs", 256, [(str(n), n) for n in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96,
                                                                               128, 192, 256)]),
@@ -40,9 +42,7 @@ class Dial(Panel):
 
     def planner(self, budget: int, target: float = 40.0) -> Planner:
         """The workload as a planner has it."""
-        sample = chat(SAMPLE, 1.0)
-        load = Load([r.prompt_tokens for r in sample], [r.output_tokens for r in sample], 1.0)
-        return Planner(load, self._step_time, Targets(target / 1e3, 1.0), budget)
+        return Planner(self._load, self._step_time, Targets(target / 1e3, 1.0), budget)
 
     def _at_full(self, seqs: int, budget: int) -> Full:
         return self.planner(max(budget, seqs)).full(seqs)
@@ -59,7 +59,7 @@ class Dial(Panel):
             f"{level}: {value:.0f} ms" for level, value in zip(LEVELS, curve, strict=True)) + ".")
         picture = svg.chart({"p95 ITL": (LEVELS, curve)}, svg.Axis("sequences that run together", 1, log=True),
                             svg.Axis("ms"), title, alt, {f"target {target} ms": target}, {f"cap {cap}": cap})
-        one = self._one_replica(cap, budget, settings["rate"] / replicas)
+        one = self._share(cap, budget, settings["rate"] / replicas)
         numbers = [(f"{itl:.0f} ms", "p95 ITL, every slot taken"), (f"{replicas}", "replicas for this load"),
                    (f"{here.capacity:.1f}", "requests a second by one of them")]
         return View(picture, numbers, one)

@@ -10,7 +10,10 @@ import numpy as np
 from labs.engine import Fit, StepTime, fit_step_time
 from labs.live.bench import Run
 from labs.live.measurement import Measurement
-from labs.metrics import percentile
+from labs.metrics import percentile, weighted_percentiles
+from labs.scheduler import SchedulerConfig
+from labs.serving import serve
+from labs.situations import in_groups
 from labs.slots import SCHEDULERS, Schedule
 from labs.workload import Request, poisson_arrivals
 
@@ -145,27 +148,15 @@ def arriving(lengths: Sequence[int], prompt: int, rate: float, seed: int) -> lis
 
 
 def median_itl(requests: Sequence[Request], slots: int, step_time: StepTime, static: bool) -> float:
-    """The median gap between two tokens of a request by the model, in seconds: a loop over steps, in seconds.
+    """The median gap between two tokens of a request by the engine, in seconds; NaN if there are none.
 
     As on the server, static batching admits nobody while anybody runs, and who has finished leaves.
     """
-    coming = sorted(requests, key=lambda r: r.arrival)
-    left: list[int] = []
-    took, tokens, now, at = [], [], 0.0, 0
-    while at < len(coming) or left:
-        if not left and coming[at].arrival > now:
-            now = coming[at].arrival
-        decode, prefill = len(left), 0
-        room = 0 if static and left else slots - len(left)
-        while room and at < len(coming) and coming[at].arrival <= now:
-            left.append(coming[at].output_tokens)
-            prefill, room, at = prefill + coming[at].prompt_tokens, room - 1, at + 1
-        took.append(step_time(decode, prefill))
-        tokens.append(decode)
-        now += took[-1]
-        left = [n - 1 for n in left if n > 1]
-    gaps = np.repeat(took, tokens)
-    return percentile(gaps, 0.5) if gaps.size else float("nan")
+    longest = max(r.prompt_tokens + r.output_tokens for r in requests) + 1
+    config = SchedulerConfig(slots, max(2048, slots), slots * longest, max_model_len=longest)
+    runs = in_groups(requests, slots, config, step_time) if static else [serve(requests, config, step_time)]
+    gaps, counts = (np.concatenate([getattr(run, name) for run in runs]) for name in ("gap_seconds", "gap_counts"))
+    return weighted_percentiles(gaps, counts, 0.5)[0]
 
 
 def company(schedule: Schedule) -> float:

@@ -6,7 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from labs.svg.marks import FAINT, INK, LEFT, OKABE_ITO, RIGHT, WIDTH, Picture, dot, path, picture, polyline, text
+from labs.svg.marks import (
+    FAINT,
+    INK,
+    LEFT,
+    OKABE_ITO,
+    RIGHT,
+    WIDTH,
+    Picture,
+    dot,
+    path,
+    picture,
+    polyline,
+    text,
+    ticks,
+)
 
 TOP, ROOM = 40.0, 130  # pixels; ROOM is for the names right of the lines
 DASHES = ("", "9 4", "3 3", "12 3 3 3", "1 5", "6 6")
@@ -90,20 +104,11 @@ def _y(value: float, axis: Axis, height: float) -> float:
 def _axes(x: Axis, y: Axis, levels: Sequence[float], height: float) -> list[str]:
     end, bottom = WIDTH - RIGHT - ROOM, TOP + height
     parts = []
-    for value in _ticks(y.low, y.high, 5):
+    for value in ticks(y.low, y.high, 5):
         at = _y(value, y, height)
         parts += [path(f"M{LEFT} {at:.1f}H{end}", FAINT), text(LEFT - 8, at + 5, f"{value:,g}", 14, "end")]
-    for value in levels if x.log and len(levels) <= 12 else _ticks(x.low, x.high, 8):
+    for value in levels if x.log and len(levels) <= 12 else ticks(x.low, x.high, 8):
         at = _x(value, x)
         parts += [path(f"M{at:.1f} {bottom:.1f}v5"), text(at, bottom + 20, f"{value:,g}", 14, "middle")]
     return [*parts, text((LEFT + end) / 2, bottom + 44, x.label, 15, "middle"),
             text(14, TOP + height / 2, y.label, 14, "middle", turn=True)]
-
-
-def _ticks(low: float, high: float, most: int) -> list[float]:
-    """At most `most` round numbers between `low` and `high`."""
-    span = (high - low) or 1.0
-    power = 10 ** math.floor(math.log10(span / most))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10, 20) if m * power >= span / most)
-    first = math.ceil(low / step - 1e-9)
-    return [round(i * step, 12) for i in range(first, int(high / step + 1e-9) + 1)]

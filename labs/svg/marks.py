@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -108,3 +109,12 @@ def percent(share: float) -> str:
 def escaped(words: object) -> str:
     """Text safe in SVG and HTML: markup escaped, and what XML forbids dropped."""
     return escape("".join(c for c in str(words) if c.isprintable()))
+
+
+def ticks(low: float, high: float, most: int, multiples: Sequence[float] = (1, 2, 2.5, 5, 10)) -> list[float]:
+    """Round numbers from `low` to `high`, some `most` of them: every so many times a power of ten, or a multiple."""
+    span = (high - low) or 1.0
+    power = 10 ** math.floor(math.log10(span / most))
+    step = next(m * power for m in (*multiples, 20) if m * power >= span / most)
+    first = math.ceil(low / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, int(high / step + 1e-9) + 1)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from labs.svg.marks import FAINT, INK, LEFT, OKABE_ITO, RIGHT, WIDTH, Picture, path, picture, text
+from labs.svg.marks import FAINT, INK, LEFT, OKABE_ITO, RIGHT, WIDTH, Picture, path, picture, text, ticks
 
+WHOLE = (1, 2, 5, 10)  # requests are counted, so there is no 2.5 of them
 TOP, HEIGHT, ROOM = 46.0, 230.0, 96  # pixels; ROOM is for the names right of the lines
 RUNNING, WAITING = OKABE_ITO[0], OKABE_ITO[3]
 
@@ -52,21 +53,14 @@ def _axes(span: float, top: float) -> list[str]:
     parts = [path(f"M{LEFT} {TOP}V{bottom}H{WIDTH - RIGHT - ROOM}"),
              text(18, TOP + HEIGHT / 2, "requests", 15, "middle", turn=True),
              text(WIDTH - RIGHT - ROOM, bottom + 42, "seconds →", 15, "end")]
-    for value in _ticks(span):
+    for value in ticks(0, span, 6, WHOLE):
         x = _x(value, span)
         parts += [path(f"M{x:.1f} {bottom}v5"), text(x, bottom + 21, f"{value:g}", 14, "middle")]
-    for value in _ticks(top):
+    for value in ticks(0, top, 6, WHOLE):
         y = _y(value, top)
         parts += [path(f"M{LEFT} {y:.1f}H{WIDTH - RIGHT - ROOM}", FAINT, 0.6),
                   text(LEFT - 8, y + 5, f"{value:g}", 14, "end")]
     return parts
-
-
-def _ticks(span: float) -> list[float]:
-    """At most 7 round numbers from 0 to `span`."""
-    power = 10.0 ** math.floor(math.log10(span / 6))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= span / 6)
-    return [round(i * step, 6) for i in range(int(span / step) + 1)]
 
 
 def _line(times: Sequence[float], values: Sequence[float], span: float, top: float) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import sys
 import time
@@ -23,6 +22,7 @@ from tests.conformance.real import VERSION, Real, model_folder
 from tests.conformance.replay import LIVELOCK, Ours, Step, difference, replay
 from tests.conformance.traces import record
 from tests.conformance.workloads import Workload, draw
+from tests.machine import machine
 
 Recorded = list[tuple[Workload, list[Step | str]]]
 
@@ -109,12 +109,6 @@ def refused_for_good(seeds: Iterable[int], model: str) -> dict[str, int]:
     return dict(told)
 
 
-def machine() -> str:
-    """Cores, memory and Python."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
-
-
 def as_text(result: dict[str, Any]) -> str:
     """The report, for people."""
     n, bad = result["workloads"], result["differ"]
@@ -145,7 +139,8 @@ def everything(chosen: argparse.Namespace, model: str) -> dict[str, Any]:
     corners, corners_differ, unshown = run_corners(model)
     broken = [run_broken(one, corners + kept) for one in BROKEN] if chosen.broken_on else []
     return {
-        "vllm": VERSION, "machine": machine(), "date": date.today().isoformat(), "workloads": chosen.workloads,
+        "vllm": VERSION, "machine": f"{machine()}, Python {platform.python_version()}",
+        "date": date.today().isoformat(), "workloads": chosen.workloads,
         "seed": chosen.seed, "seconds": seconds, "differ": differ, "hits": dict(hits),
         "corners": corners_differ, "unshown": unshown, "refused": refused_for_good(seeds[:100], model),
         "broken": broken, "all_seconds": time.monotonic() - began,

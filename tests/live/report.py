@@ -5,27 +5,15 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 
 from tests.conformance.environment import vllm_python
+from tests.machine import machine
 
 ASKED = "import json, importlib.metadata as m; print(json.dumps({n: m.version(n) for n in NAMES}))"
-
-
-def machine() -> str:
-    """This machine, as far as it matters to a reader of times."""
-    processor = ""
-    try:
-        processor = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)[1] + ", "
-        memory = int(re.search(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text(), re.M)[1]) / 2**20
-    except (OSError, TypeError):
-        memory = float("nan")
-    return f"{processor}{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}"
 
 
 def versions(*own: str, vllm: bool = True) -> str:

@@ -23,7 +23,8 @@ def token_gaps(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             change[_last(trace, i) + 1] -= 1
     count = np.cumsum(change[:-1])
     steps = np.flatnonzero(count)
-    when, gap, many = [end[steps]], [end[steps] - end[steps - 1]], [count[steps]]
+    # Whoever decodes had a token in the step before, so the clock did not stand still in between.
+    when, gap, many = [end[steps]], [trace.series.seconds[steps]], [count[steps]]
     for made in map(np.array, _followed(trace, disturbed)):
         when.append(end[made[1:]])
         gap.append(np.diff(end[made]))
