@@ -114,7 +114,7 @@ def _title(kind: str) -> Callable[[str], str]:
         return lambda name: checks.EXERCISES[name].title
     if kind == "question":
         return lambda name: quiz.question(name).recall
-    titles = {drills.reply_id(drill.id): f"incident {number}" for number, drill in enumerate(drills.DRILLS, 1)}
+    titles = {drills.reply_id(drill.id): f"incident {number}" for number, drill in enumerate(drills.EVERY, 1)}
     return titles.__getitem__
 
 

@@ -57,11 +57,11 @@ class Course:
         return explorers.quiz(due, lambda question, marked: self.progress.record_reply(question.id, marked.passed),
                               own_words=last)
 
-    def drills(self) -> Any:
-        """The on-call drills, those missed before first."""
+    def drills(self, incidents: Sequence[Any] | None = None) -> Any:
+        """The on-call drills, those missed before first: the simulated ones, or these `incidents`."""
         from labs import drills, explorers
 
-        by_reply = {drills.reply_id(drill.id): drill for drill in drills.DRILLS}
+        by_reply = {drills.reply_id(drill.id): drill for drill in incidents or drills.DRILLS}
         due = self.progress.due(by_reply) or list(by_reply)
         order = [by_reply[name] for name in [*due, *(name for name in by_reply if name not in due)]]
         return explorers.drills(order, lambda drill, passed: self.progress.record_reply(

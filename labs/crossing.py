@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,6 +24,7 @@ from labs.workload import Request
 RECORDINGS = Path(__file__).parent / "data/recordings/dial"
 GRID = (1, 2, 4, 8, 16, 32, 64)
 FITTED_ON = (1, 3, 6, 12, 24, 48)  # levels of other runs, with other prompts and lengths
+LONG_PROMPT = 1800  # tokens of the prompt in the budget recording
 TARGET = 1.5  # times the ITL at concurrency 1
 
 
@@ -119,3 +120,10 @@ def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float
     names = [name for name in runs[0] if name != "repeat"]
     return {name: (median(r[name] for r in runs), min(r[name] for r in runs), max(r[name] for r in runs))
             for name in names}
+
+
+def recorded_step_time() -> StepTime:
+    """The server's step time as notebook 06 recorded it: the fitted line, and what a token of a long prompt adds."""
+    whole = medians(recorded("budget")["runs"]["2048"])["longest_gap"][0] / 1e3  # eight decode beside 1,800 tokens
+    line = fit_levels(recorded("crossing")["fit"]).step_time
+    return replace(line, per_prefill_token=(whole - line(8, 0)) / LONG_PROMPT)

@@ -84,7 +84,7 @@ def _played(number: str) -> list[str]:
         return []
     from labs import drills  # every notebook begins with its standing, and only one of them needs the drills
 
-    return [drills.reply_id(d.id) for d in drills.DRILLS]
+    return [drills.reply_id(d.id) for d in drills.EVERY]
 
 
 def _exercises(number: str, progress: Progress) -> Part:

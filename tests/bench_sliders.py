@@ -1,7 +1,9 @@
 """From a slider's event to the new picture on screen, for each explorer beside a plain `interact` with a new figure.
 
 `python tests/bench_sliders.py [events]` starts a JupyterLab and a headless Chromium, presses an arrow key on a slider
-of one and of the other in turn, and prints medians, 95th percentiles and the ratio. `interact` is used as tutorials
+of one and of the other in turn, and prints medians, 95th percentiles and the ratio. An arrow key is one step, as
+dragging is many: what lies a step further has been drawn ahead (labs/explorers/ahead.py). A jump of five steps (the
+page keys) has to wait for the kernel, so it is measured too. `interact` is used as tutorials
 use it (tests/plain.py), with matplotlib's figure as SVG, which is as sharp at every size as the explorer's picture, and
 once more as PNG, Jupyter's default, which is coarser and quicker. A time runs from the key's event in the page until
 the frame that holds the new picture has been painted. Run it on an idle machine.
@@ -18,6 +20,7 @@ from browser_lab import Lab, browser, chromium_path, jupyter_lab, opened
 from playwright.sync_api import Browser, Page
 
 EVENTS, PAUSE = 20, 250  # per way of drawing; milliseconds between two events
+STEP, JUMP = ("ArrowRight", "ArrowLeft"), ("PageUp", "PageDown")
 FORMS = ("svg", "png")
 HEAD = "%matplotlib inline\n%config InlineBackend.figure_format = '{form}'\nfrom labs import explorers\n"
 SLIDER = {"eight_requests": "slots", "simulator": "slots", "sigma_sweep": "sigma"}
@@ -54,23 +57,21 @@ def event_to_picture(page: Page, cell: int, slider: str, key: str) -> float:
     return page.evaluate("Promise.race([window.took, new Promise((_, no) => setTimeout(no, 20000, 'no new picture'))])")
 
 
-def measure(chrome: Browser, lab: Lab, name: str, form: str, events: int) -> tuple[list[float], list[float]]:
-    """Times of the explorer and of `interact`, in turn."""
+def measure(chrome: Browser, lab: Lab, name: str, form: str, events: int) -> list[list[float]]:
+    """Times of the explorer for a step and for a jump, and of `interact` for a step, in turn."""
     first = HEAD.format(form=form) + plain.COMMON + f"explorers.{name}()"
     book = lab.notebook(f"{name}_{form}.ipynb", first, plain.CELLS[name])
-    ours: list[float] = []
-    theirs: list[float] = []
+    ways: list[tuple[int, tuple[str, str], list[float]]] = [(0, STEP, []), (0, JUMP, []), (1, STEP, [])]
     with opened(chrome, lab, book, height=2600) as session:
         page = session.page
         page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea img").wait_for()
         for i in range(-3, events):  # the first three warm up
-            key = "ArrowRight" if i % 2 else "ArrowLeft"
-            for cell, times in ((0, ours), (1, theirs)):
-                took = event_to_picture(page, cell, SLIDER[name], key)
+            for cell, keys, times in ways:
+                took = event_to_picture(page, cell, SLIDER[name], keys[i % 2])
                 page.wait_for_timeout(PAUSE)
                 if i >= 0:
                     times.append(took)
-    return ours, theirs
+    return [times for *_, times in ways]
 
 
 def quantile(times: list[float], q: float) -> float:
@@ -82,15 +83,16 @@ def main(events: int) -> None:
     """Measure and print."""
     if not (path := chromium_path()):
         sys.exit("no browser: install chromium, or name one in LABS_CHROMIUM")
-    print(f"milliseconds, {events} events each       explorer{'interact + new figure':>26}{'ratio of':>12}")
-    print(f"{'':30}{'median':>10}{'p95':>8}{'median':>18}{'p95':>8}{'medians':>12}")
+    print(f"milliseconds, {events} events each; median/p95")
+    print(f"{'':24}{'explorer, a step':>18}{'a jump':>14}{'interact':>14}{'ratio: a step':>15}{'a jump':>9}")
     with tempfile.TemporaryDirectory() as folder, jupyter_lab(Path(folder)) as lab, browser(path) as chrome:
         for form in FORMS:
             for name in plain.CELLS:
-                ours, theirs = measure(chrome, lab, name, form, events)
-                a, b = quantile(ours, 0.5), quantile(theirs, 0.5)
-                print(f"{name + ', ' + form:30}{a:10.0f}{quantile(ours, 0.95):8.0f}{b:18.0f}"
-                      f"{quantile(theirs, 0.95):8.0f}{b / a:11.1f}x", flush=True)
+                times = measure(chrome, lab, name, form, events)
+                shown = [f"{quantile(t, 0.5):.0f}/{quantile(t, 0.95):.0f}" for t in times]
+                step, jump, plainly = (quantile(t, 0.5) for t in times)
+                print(f"{name + ', ' + form:24}{shown[0]:>18}{shown[1]:>14}{shown[2]:>14}"
+                      f"{plainly / step:>14.1f}x{plainly / jump:>8.1f}x", flush=True)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,19 @@ def pytest_make_collect_report(collector):
     return report
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests run side by side (pytest -n 2 --dist loadgroup), keep together what shares a fixture.
+
+    A file's tests stay together; all that starts a real vLLM is one row, so that never two run at once, and goes first.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        real = item.get_closest_marker("vllm")
+        item.add_marker(pytest.mark.xdist_group("vllm" if real else item.path.name))
+    items.sort(key=lambda item: item.get_closest_marker("vllm") is None)
+
+
 @pytest.fixture(autouse=True)
 def fixed_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same seeds for each test, and no file with a learner's progress."""

@@ -26,7 +26,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from labs.crossing import FITTED_ON, GRID, RECORDINGS  # noqa: E402
+from labs.crossing import FITTED_ON, GRID, LONG_PROMPT, RECORDINGS  # noqa: E402
 from labs.live.client import Ask, asks_from, measure  # noqa: E402
 from labs.live.crossing import measure_level, measure_levels  # noqa: E402
 from labs.live.monitor import read_metrics  # noqa: E402
@@ -61,8 +61,8 @@ def record_crossing(start_server: Callable[..., Server], repeats: int) -> dict:
 
 
 def long_prompt(server: Server, repeat: int) -> dict:
-    """Eight sequences decode; half a second later a prompt of 1,800 tokens comes."""
-    requests = [Request(f"d{i}", 16, 200) for i in range(8)] + [Request("long", 1800, 8, arrival=0.6)]
+    """Eight sequences decode; half a second later a long prompt comes."""
+    requests = [Request(f"d{i}", 16, 200) for i in range(8)] + [Request("long", LONG_PROMPT, 8, arrival=0.6)]
     seen = measure(server, asks_from(requests, seed=repeat), mode="open-loop")
     if seen.failed:
         raise SystemExit(f"a request failed: {seen.failed[0]}")
@@ -120,15 +120,17 @@ def record_limit(start_server: Callable[..., Server], repeats: int) -> dict:
 
 
 def record_pages(start_server: Callable[..., Server], repeats: int) -> dict:
-    """Six /metrics pages of a server that is short of memory: one before the load, and then one a second."""
+    """/metrics pages of a server that is short of memory: before the load, and then until it has ended, ever rarer."""
     flags = {"max_num_seqs": 32, "max_model_len": 1024, "num_gpu_blocks_override": 129}
     with start_server(**flags) as server:
         begun, pages = time.monotonic(), [(0.0, server.metrics())]
         asks = asks_from([Request(f"r{i}", 64, 300) for i in range(48)])
         load = threading.Thread(target=measure, args=(server, asks))
         load.start()
-        for _ in range(5):
-            time.sleep(1)
+        for seconds in (1, 1, 2, 3, 4, 5):
+            load.join(seconds)
+            if not load.is_alive():
+                break
             pages.append((round(time.monotonic() - begun, 2), server.metrics()))
         load.join()
     return {"version": server.version, "flags": flags, "load": "48 requests at once, 64 prompt tokens, 300 out",

@@ -1,8 +1,9 @@
-"""Record two minutes of a real vLLM under a load, as a drill's dashboard: `python tests/record_dashboards.py NAME`.
+"""Record a real vLLM under a load, two minutes for each dashboard: `python tests/record_dashboards.py [NAME ...]`.
 
-Needs vLLM (LABS_VLLM_PYTHON) and a quiet machine; takes about four minutes. The load is a
-`Scenario` like the drills', sent open-loop by the course's client; gauges and counters are scraped every two seconds.
-Writes labs/data/recordings/dashboards.json, which labs/drills/recorded.py reads.
+Needs vLLM (LABS_VLLM_PYTHON) and a quiet machine; takes about two and a half minutes for each of the runs of the drills
+in labs/drills/real.py, which are all recorded if none is named. The load is a `Scenario` like the drills', sent
+open-loop by the course's client; gauges and counters are scraped every two seconds. Writes
+labs/data/recordings/dashboards.json, which labs/drills/recorded.py reads.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from labs.drills.recorded import FILE, REAL, as_dict, of_run  # noqa: E402
+from labs.drills.real import REAL  # noqa: E402
+from labs.drills.recorded import FILE, as_dict, of_run  # noqa: E402
 from labs.drills.telemetry import SCRAPE  # noqa: E402
 from labs.drills.traffic import HORIZON  # noqa: E402
 from labs.live.client import asks_from, measure  # noqa: E402
 from labs.live.monitor import read_metrics  # noqa: E402
 from labs.live.server import start  # noqa: E402
 from tests.machine import machine  # noqa: E402
+
+RUNS = {name: scenario for drill in REAL for name, scenario in drill.runs.items()}
 
 
 class Scrapes:
@@ -52,7 +56,7 @@ class Scrapes:
 
 def record(name: str) -> dict:
     """One dashboard, with where and how it was made."""
-    scenario = REAL[name]
+    scenario = RUNS[name]
     config = scenario.config
     flags = dict(max_num_seqs=config.max_num_seqs, max_num_batched_tokens=config.max_num_batched_tokens,
                  num_gpu_blocks_override=config.num_gpu_blocks, block_size=config.block_size,
@@ -67,7 +71,7 @@ def record(name: str) -> dict:
         scrapes.end()
         version = server.version
     pages = [(when, read_metrics(text)) for when, text in scrapes.pages]
-    dashboard = of_run(scenario, result.rows, pages)
+    dashboard = of_run(config, result.rows, pages)
     about = {"engine": f"vLLM {version} on a CPU, Qwen2 512x8 with random weights", "date": date.today().isoformat(),
              "machine": machine(), "requests": len(asks),
              "failed": len(result.failed), "load": "open-loop, sent when due",
@@ -78,7 +82,7 @@ def record(name: str) -> dict:
 def main(names: list[str]) -> None:
     """Record these, and keep what was recorded before."""
     kept = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for name in names or REAL:
+    for name in names or RUNS:
         kept[name] = record(name)
         FILE.parent.mkdir(exist_ok=True)
         FILE.write_text(json.dumps(kept, indent=1) + "\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -56,12 +57,21 @@ def test_every_metric_and_label_of_an_expression_is_on_the_page(scrapes: Scrapes
 
 
 def test_the_rules_say_what_the_server_suffered(scrapes: Scrapes) -> None:
-    """Three pages: before the load, and twice while memory was short."""
+    """Pages from before the load, and then while memory was short."""
     firing = {rule.name for rule in RULES if "up{" not in rule.expression and scrapes.fires(rule.expression)}
-    assert {"VllmPreempting", "VllmWaitingForMemory"} <= firing
+    assert {"VllmKvCacheNearlyFull", "VllmPreempting", "VllmWaitingForMemory"} <= firing
     assert not {"VllmWaitingForSlots", "VllmNobodyRuns", "VllmStuck", "VllmRefusing"} & firing
     idle = Scrapes(scrapes.times[:1], scrapes.pages[:1])
     assert not [r.name for r in RULES if "rate(" not in r.expression and idle.fires(r.expression)]
+
+
+def test_the_counter_is_late(scrapes: Scrapes) -> None:
+    """Running falls and waiting grows on two pages that both say 0 preemptions, and nobody else was sent."""
+    seen = [[sum(page[f"vllm:{name}"].values()) for name in (
+        "num_requests_running", "num_requests_waiting", "num_preemptions_total")] for page in scrapes.pages]
+    assert any(after[0] < before[0] and after[1] > before[1] and after[2] == 0
+               for before, after in itertools.pairwise(seen))
+    assert seen[-1][2] > 0
 
 
 def page(running=0, waiting=0, kv=0.0, tokens=0, up=1) -> dict:

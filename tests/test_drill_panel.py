@@ -133,7 +133,7 @@ def test_who_has_gone_on_is_not_kept_busy():
     async def going_on() -> None:
         shown, _ = panel(*DRILLS[:3])
         shown.go_on()
-        shown._simulate_one(DRILLS[0], [DRILLS[5].scenario])
+        shown._run_one(DRILLS[0], [lambda: DRILLS[5].dashboard])
 
     simulate.cache_clear()
     asyncio.run(going_on())

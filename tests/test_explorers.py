@@ -28,6 +28,7 @@ class Stub(explorers.Panel):
         self.drawn: list[int] = []
         self.seconds = seconds
         super().__init__({"x": IntSlider(0, -1, 1000)}, self.draw)
+        self._courier = None  # nothing is drawn ahead: that is test_ahead.py's
 
     def draw(self, settings: dict[str, Any]) -> explorers.View:
         time.sleep(self.seconds)

@@ -14,14 +14,17 @@ from nbval_run import NOTEBOOKS, ROOT, nbval, needs_a_server
 from solutions import build
 from tests.conformance.environment import vllm_python
 
-every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=[f"{p.parent.name}/{p.stem}" for p in NOTEBOOKS])
+NAMES = [f"{path.parent.name}/{path.stem}" for path in NOTEBOOKS]
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
+every_run = pytest.mark.parametrize("path", [
+    pytest.param(path, marks=pytest.mark.vllm if needs_a_server(path) else ()) for path in NOTEBOOKS], ids=NAMES)
 FIRST_SCREEN = 8  # cells, the badges and the first code cell included
 PICTURE = re.compile(r"<svg|<img")
 
 
 @pytest.mark.notebook
 @pytest.mark.slow
-@every_notebook
+@every_run
 def test_it_gives_its_stored_outputs(path: Path, font_cache) -> None:
     if needs_a_server(path):
         vllm_python()  # or the test skips, and says why

@@ -116,7 +116,7 @@ def filled() -> Progress:
 
 def test_it_counts_what_was_passed_tried_and_left():
     made = certificate.certificate("Ada", filled())
-    n, q, d = len(checks.EXERCISES), len(quiz.QUESTIONS), len(drills.DRILLS)
+    n, q, d = len(checks.EXERCISES), len(quiz.QUESTIONS), len(drills.EVERY)
     assert made.counts("exercise") == (1, 1, n - 2)
     assert made.counts("question") == (1, 1, q - 2)
     assert made.counts("drill") == (1, 0, d - 1)
@@ -130,7 +130,7 @@ def test_it_is_honest_about_a_reader_who_did_nothing():
     made = certificate.certificate("", Progress(None))
     said = words(made.html)
     assert said.count("Nothing.") == 2  # nothing passed, nothing tried
-    assert f"Passed 0 of {len(checks.EXERCISES) + len(quiz.QUESTIONS) + len(drills.DRILLS)} " in said
+    assert f"Passed 0 of {len(checks.EXERCISES) + len(quiz.QUESTIONS) + len(drills.EVERY)} " in said
     assert "(no name given)" in said
     for exercise in checks.EXERCISES.values():
         assert exercise.title in said.split("Not attempted")[-1]

@@ -1,13 +1,15 @@
 """What a newcomer waits for: from a clone to the first slider, the notebooks, the import, the size of the installation.
 
 `python tests/timings.py` clones the repository into a temporary folder, installs as the README says, opens the first
-notebook in headless Chromium, runs every notebook, and prints a table with date and machine. With `--readme` the table
-also takes the place of the one in README.md. Times depend on the machine and on how near the package index is.
+notebook in headless Chromium, runs every notebook and with `--suite` the tests, and prints a table with date and
+machine. With `--readme` the table also takes the place of the one in README.md. Times depend on the machine and on how
+near the package index is.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import re
 import subprocess
@@ -55,7 +57,7 @@ def import_seconds(python: Path, code: str, cwd: Path) -> float:
     return median(float(timed([python, "-c", inner], cwd)[1]) for _ in range(5))
 
 
-def measure(folder: Path, python: str) -> list[tuple[str, str]]:
+def measure(folder: Path, python: str, suite: bool) -> list[tuple[str, str]]:
     """The rows of the table."""
     clone = folder / "clone"
     fetch, _ = timed(["git", "clone", "--quiet", ROOT, clone], folder)
@@ -76,6 +78,11 @@ def measure(folder: Path, python: str) -> list[tuple[str, str]]:
             continue  # it waits for a server, on purpose
         command = [there, "tests/execute.py", path, path.parent, folder / "executed.ipynb"]
         rows.append((f"notebook {int(path.stem[:2])}, all cells", f"{timed(command, clone)[0]:.1f} s"))
+    if suite:
+        own = {key: value for key, value in os.environ.items() if not key.startswith("LABS_")}
+        tests = [there, "-m", "pytest", "-q", "-m", "not browser and not vllm", "-n", "2", "--dist", "loadgroup"]
+        rows.append(("the tests that need neither a browser nor vLLM, two at a time",
+                     f"{timed(tests, clone, env=own)[0] / 60:.0f} min"))
     return rows
 
 
@@ -83,10 +90,11 @@ def main() -> None:
     """Print the table, and keep it if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")
+    parser.add_argument("--suite", action="store_true", help="run the tests too")
     parser.add_argument("--python", default="python3")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = measure(Path(folder), options.python)
+        rows = measure(Path(folder), options.python, options.suite)
     measured_on = f"{machine()}, Python {platform.python_version()}"
     table = "\n".join([f"Measured on {date.today():%d %B %Y}, {measured_on}.", "", "| what | measured |", "|---|---|",
                        *(f"| {what} | {how} |" for what, how in rows), ""])

@@ -57,7 +57,8 @@ def main() -> int:
         subprocess.run([python, "-c", show, *names], check=True)
         chosen = options.tests or [f"--ignore=tests/{name}" for name in LEFT_OUT]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LABS_")}
-        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not browser and not vllm", *chosen]
+        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not browser and not vllm",
+                   "-n", "2", "--dist", "loadgroup", *chosen]
         return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 

@@ -39,7 +39,7 @@ RULES = (
          "The KV cache is nearly full: preemption is next, and with it work done twice.",
          "Add a replica, or bring less load; lower max_num_seqs if only this replica is meant to slow down."),
     Rule("VllmPreempting", f"sum {BY} (rate(vllm:num_preemptions_total[5m])) > 0.1", "5m", "warning",
-         "Sequences lose their blocks and compute their tokens again.",
+         "Sequences lose their blocks and compute their tokens again. vLLM counts each when its victim runs again.",
          "This is memory, not batching: more KV blocks, a replica, or shorter contexts."),
     Rule("VllmWaitingForMemory",
          f"sum {BY} ({WAITING}) > 0 and on (model_name, engine) {MEMORY}", "5m",

@@ -155,7 +155,7 @@ CAUSES: dict[str, Cause] = {cause.key: cause for cause in (
     Cause("long_prompts", "Long prompts go into single, long steps",
           "the median ITL is fine, the p95 is many times that, and nobody is preempted",
           lambda d: (not _waits(d) and d.summary.itl_p95 > 0.040 and d.summary.itl_p50 < 0.020
-                     and d.summary.computed_again < 0.05),
+                     and not d.summary.computed_again >= 0.05 and not d.summary.preemptions),
           lambda d: f"{_itl(d)}; {d.summary.tokens_per_step:.0f} tokens a step on average, "
                     f"{d.summary.preemptions} preemptions"),
 )}

@@ -126,12 +126,16 @@ class Drill:
         words = f"{verdict}. Its sign: {cause.sign}. Here: {cause.here(self.dashboard)}."
         return Said(key == self.cause, spaced(words))
 
+    def after(self, fix: Fix) -> Dashboard:
+        """The same two minutes with the fix in force."""
+        return simulate(fix.change(self.scenario))
+
     def apply(self, key: str) -> Said:
-        """Apply a fix to the same two minutes: simulate them again, and compare."""
+        """Apply a fix to the same two minutes, and compare."""
         fix = next((fix for fix in self.fixes if fix.key == key), None)
         if fix is None:
             raise ValueError(f"choose one of these fixes: {', '.join(fix.key for fix in self.fixes)}")
-        before, after = self.dashboard, simulate(fix.change(self.scenario))
+        before, after = self.dashboard, self.after(fix)
         mended = self.symptom.mended(before, after)
         reason = fix.because.format(b=before.summary, a=after.summary, ms=_Milliseconds(after.summary),
                                     bms=_Milliseconds(before.summary))

@@ -1,4 +1,4 @@
-"""A dashboard of a real vLLM, recorded under a load like the drills'; tests/record_dashboards.py makes it.
+"""Dashboards of a real vLLM, recorded under loads like the drills'; tests/record_dashboards.py makes them.
 
 Nothing here is simulated. Where a series can't be had from the server or the client, it says so in `of_run`.
 """
@@ -16,20 +16,16 @@ import numpy as np
 
 from labs.drills.asked import Requests
 from labs.drills.telemetry import SCRAPE, Dashboard, Summary, largest_tenant, percentiles, summarise
-from labs.drills.traffic import HORIZON, Scenario, Stream
+from labs.drills.traffic import HORIZON
 from labs.scheduler import SchedulerConfig
 
 TENANTS = 40
 FILE = Path(__file__).parent.parent / "data/recordings/dashboards.json"
-# Load and settings, by name: a small random model on two cores makes a token in about 10 ms.
-REAL: dict[str, Scenario] = {
-    "real_sequence_cap": Scenario((Stream("chat", rate=6, prompt=100, output=60, seed=21),),
-                                  SchedulerConfig(4, 2048, 601, block_size=32, max_model_len=2048)),
-}
+SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "block_size", "max_model_len")
 
 
-def of_run(scenario: Scenario, rows: Sequence[Any], pages: Sequence[tuple[float, Any]]) -> Dashboard:
-    """A dashboard from the client's `rows` and the scraped `pages` (seconds, Metrics).
+def of_run(config: SchedulerConfig, rows: Sequence[Any], pages: Sequence[tuple[float, Any]]) -> Dashboard:
+    """A dashboard from the client's `rows` and the scraped `pages` (seconds, Metrics) of a server with this `config`.
 
     TTFT and ITL are the client's, so the server's own TTFT is not told apart; requests are dealt to `TENANTS` in turn;
     the prefix cache is off. Tokens computed again aren't exported: NaN.
@@ -44,7 +40,7 @@ def of_run(scenario: Scenario, rows: Sequence[Any], pages: Sequence[tuple[float,
     series |= percentiles(seen, pooled, time)
     series["largest_tenant"] = np.array([largest_tenant(seen, now) for now in time])
     series["cache_hits"] = np.zeros(len(time))
-    return Dashboard(time, series, scenario.config, 1, summarise(series, time, pooled, seen))
+    return Dashboard(time, series, config, 1, summarise(series, time, pooled, seen))
 
 
 def _seen(rows: Sequence[Any]) -> Requests:
@@ -72,14 +68,15 @@ def as_dict(dashboard: Dashboard) -> dict[str, Any]:
     def tidy(value: float) -> float | None:
         return None if math.isnan(value) else float(f"{value:.6g}")
 
-    return {"series": {name: [tidy(float(v)) for v in values] for name, values in dashboard.series.items()},
+    return {"config": {name: getattr(dashboard.config, name) for name in SETTINGS},
+            "series": {name: [tidy(float(v)) for v in values] for name, values in dashboard.series.items()},
             "summary": {name: tidy(float(v)) for name, v in asdict(dashboard.summary).items()}}
 
 
 @cache
 def recorded(name: str) -> tuple[Dashboard, dict[str, Any]]:
-    """(dashboard, where and how it was recorded) by the name in `REAL`. Raises ValueError for any other."""
-    kept = json.loads(FILE.read_text(encoding="utf-8"))
+    """(dashboard, where and how it was recorded) by its name in `labs.drills.real`. Raises ValueError for any other."""
+    kept = _file()
     if name not in kept:
         raise ValueError(f"there is no recording {name!r}: choose from {', '.join(kept)}")
 
@@ -90,4 +87,11 @@ def recorded(name: str) -> tuple[Dashboard, dict[str, Any]]:
     time = np.arange(SCRAPE, HORIZON + SCRAPE / 2, SCRAPE)
     summary = {key: number(value) for key, value in kept[name]["summary"].items()}
     summary |= {key: int(summary[key]) for key in ("preemptions", "unanswered")}
-    return Dashboard(time, series, REAL[name].config, 1, Summary(**summary)), kept[name]["about"]
+    config = SchedulerConfig(**kept[name]["config"])
+    return Dashboard(time, series, config, 1, Summary(**summary)), kept[name]["about"]
+
+
+@cache
+def _file() -> dict[str, Any]:
+    """What was recorded, by name."""
+    return json.loads(FILE.read_text(encoding="utf-8"))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from html import escape
 from typing import Any
 
 import ipywidgets as w
 
-from labs.drills import Drill, Scenario, simulate
+from labs.drills import Drill
 from labs.drills.picture import draw
 from labs.explorers.panel import Displayed, dropdown, flow, message_html, numbers_html, sentence
 
@@ -91,20 +92,20 @@ class DrillPanel(Displayed):
         self.cause.disabled = False
         self._fixes.layout.display = "none"
         coming = self.incidents[(self.which.value + 1) % len(self.incidents)]
-        self._ahead(d, [*(fix.change(d.scenario) for fix in d.fixes), coming.scenario])
+        self._ahead(d, [*(partial(d.after, fix) for fix in d.fixes), lambda: coming.dashboard])
 
-    def _ahead(self, drill: Drill, scenarios: list[Scenario]) -> None:
+    def _ahead(self, drill: Drill, runs: list[Callable[[], Any]]) -> None:
         """Simulate what may be asked for next while the reader reads, one after the other, so that a click finds it."""
         with suppress(RuntimeError):  # no event loop: a plain script, in which nobody waits
             loop = asyncio.get_running_loop()
-            loop.call_later(self.PAUSE, self._simulate_one, drill, scenarios)
+            loop.call_later(self.PAUSE, self._run_one, drill, runs)
 
-    def _simulate_one(self, drill: Drill, scenarios: list[Scenario]) -> None:
+    def _run_one(self, drill: Drill, runs: list[Callable[[], Any]]) -> None:
         """One of them, unless the reader has gone on; what goes wrong is said when it is asked for."""
-        if self.drill is drill and scenarios:
+        if self.drill is drill and runs:
             with suppress(Exception):
-                simulate(scenarios[0])
-            self._ahead(drill, scenarios[1:])
+                runs[0]()
+            self._ahead(drill, runs[1:])
 
     def _offer(self, control: w.RadioButtons, options: list[tuple[str, str]]) -> None:
         control.options = options

@@ -49,6 +49,14 @@ class EightRequests(Panel):
         length.max = max(1000, *lengths)
         length.value = lengths[request.value]
 
+    def imagined(self, name: str, value: Any) -> dict[str, Any]:
+        """A length counts once it stands in the text."""
+        if name != "length":
+            return super().imagined(name, value)
+        lengths = parse_lengths(self.controls["lengths"].value)
+        lengths[self.controls["request"].value] = value
+        return self.values | {"length": value, "lengths": ", ".join(map(str, lengths))}
+
     def restore(self, name: str, value: Any) -> None:
         """The list of requests follows the text, so the text comes first."""
         if name == "length":

@@ -10,13 +10,14 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import ipywidgets as w
 
+from labs.explorers import ahead
 from labs.svg import Picture
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -65,7 +66,11 @@ class Panel(Displayed):
     """Named controls and `render(settings) -> View`, redrawn when one of them changes; the latest setting wins.
 
     If `render` raises, its message is shown and the last good picture stays. `reset` brings back the first settings.
+    What lies one step further is drawn ahead (labs/explorers/ahead.py).
     """
+
+    PAUSE = 0.02  # seconds after a picture, and between two drawn ahead, in which a reader's event gets through
+    QUICK = 0.03  # seconds that a picture may take if more are to be drawn ahead
 
     def __init__(self, controls: Mapping[str, w.Widget], render: Callable[[dict[str, Any]], View]) -> None:
         self.controls, self.render = dict(controls), render
@@ -78,6 +83,11 @@ class Panel(Displayed):
         self.reset_button = w.Button(description="Reset", tooltip="Back to the first numbers", icon="undo")
         self.reset_button.on_click(lambda _: self.reset())
         super().__init__([self.layout_controls(), self._message, self._numbers, self._picture, self._table])
+        self._places = {"picture": self._picture, "numbers": self._numbers, "message": self._message,
+                        "table": self._table}  # in this order: each is sent by itself
+        self._courier = ahead.courier(self.controls, self._places)
+        self._moved: str | None = None
+        self._generation = 0
         for name, control in self.controls.items():
             control.observe(lambda _, name=name: self._changed(name), names="value")
         self._first = self.values
@@ -119,12 +129,16 @@ class Panel(Displayed):
     def render_now(self) -> None:
         """Redraw at once for the present settings."""
         self._redraw.cancel()
+        began = time.perf_counter()
         try:
             self.shown = self.render(self.values)
             self.error = ""
         except Exception as error:  # a panel must never go silent: whatever went wrong is said in it
             self.error = sentence(error)
         self._show()
+        self._generation += 1
+        if time.perf_counter() - began < self.QUICK and not self.error:
+            self._plan_ahead()
 
     # ---- for kinds of panel
 
@@ -138,6 +152,10 @@ class Panel(Displayed):
     def restore(self, name: str, value: Any) -> None:
         """Give a control its first value back."""
         self.controls[name].value = value
+
+    def imagined(self, name: str, value: Any) -> dict[str, Any]:
+        """The settings as they would be with the control `name` at `value`."""
+        return self.values | {name: value}
 
     def summary(self) -> str:
         """The picture in words."""
@@ -155,9 +173,27 @@ class Panel(Displayed):
     def _changed(self, name: str) -> None:
         if self._silent:
             return
+        self._moved = name
         with self._quiet():
             self.settle(name)
         self._redraw.request()
+
+    def _plan_ahead(self) -> None:
+        """Draw what lies beside the control moved last, one after the other, unless it is moved again by then."""
+        beside = ahead.neighbours(self.controls[self._moved]) if self._courier and self._moved else []
+        with suppress(RuntimeError):  # no event loop: a plain script, in which nobody waits
+            loop = asyncio.get_running_loop()
+            for number, (state, value) in enumerate(beside):
+                pause = self.PAUSE * (1 + number)
+                loop.call_later(pause, self._send_ahead, self._generation, self._moved, state, value)
+
+    def _send_ahead(self, generation: int, name: str, state: Any, value: Any) -> None:
+        """One picture; what can't be drawn is said when the reader gets there."""
+        if generation == self._generation and not self._redraw.waiting:
+            with suppress(Exception):
+                shows = self._html(self.render(self.imagined(name, value)))
+                self._courier.send({"generation": generation, "name": name, "value": state, "shows": shows,
+                                    "base": ahead.base(self.controls)})
 
     @contextmanager
     def _quiet(self):
@@ -172,10 +208,13 @@ class Panel(Displayed):
         if self.error:
             self._message.value = message_html(f"Not drawn: {self.error}", bad=True)
             return
-        self._picture.value = self.shown.picture.inline(self.model_id)  # first: each is sent by itself
-        self._numbers.value = numbers_html(self.shown.numbers)
-        self._message.value = message_html(self.shown.note)
-        self._table.value = table_html(self.shown.rows)
+        for name, html in self._html(self.shown).items():
+            self._places[name].value = html
+
+    def _html(self, view: View) -> dict[str, str]:
+        """What each place of the panel says for a view."""
+        return {"picture": view.picture.inline(self.model_id), "numbers": numbers_html(view.numbers),
+                "message": message_html(view.note), "table": table_html(view.rows)}
 
 
 class LatestWins:

@@ -42,7 +42,9 @@ class Record:
         if choices is None and not usage:
             raise StreamError(str(getattr(event, "message", None) or event))
         for choice in choices or ():  # none in the chunk that carries the usage
-            self.finish_reason = choice.finish_reason or self.finish_reason
+            if not (hasattr(choice, "text") or hasattr(choice, "delta")):
+                raise StreamError(f"a choice with neither text nor delta: {choice}")
+            self.finish_reason = getattr(choice, "finish_reason", None) or self.finish_reason
             text = _text(choice)
             self.text.append(text)
             count = self._count(choice, before, usage, bool(text))
@@ -55,7 +57,7 @@ class Record:
         if ids is not None:
             return len(ids)
         if self.running_usage is None and (text or usage):
-            self.running_usage = bool(usage) and choice.finish_reason is None
+            self.running_usage = bool(usage) and self.finish_reason is None
         if not (self.running_usage and usage):
             return None
         return usage.completion_tokens - (before.completion_tokens if before else 0)
@@ -104,5 +106,6 @@ def _text(choice: Any) -> str:
     if delta is None:
         return getattr(choice, "text", None) or ""
     parts = [getattr(delta, name, None) for name in ("reasoning_content", "reasoning", "content", "refusal")]
-    parts += [call.function.arguments for call in delta.tool_calls or () if call.function]
+    for call in getattr(delta, "tool_calls", None) or ():
+        parts.append(getattr(getattr(call, "function", None), "arguments", None))
     return "".join(part for part in parts if part)

@@ -163,7 +163,7 @@ class Run:
         record.begun = self.clock()
         wire.sending.set(record)
         try:
-            async with await wire.open_stream(client, self.server.model, record.ask, self.counts) as stream:
+            async with wire.open_stream(client, self.server.model, record.ask, self.counts) as stream:
                 record.answered = True
                 async for event in stream:
                     record.take(event)

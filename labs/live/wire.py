@@ -4,8 +4,11 @@ from __future__ import annotations
 import contextvars
 import importlib
 import ipaddress
-from contextlib import suppress
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from itertools import cycle
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -76,8 +79,9 @@ async def greet(client: AsyncOpenAI) -> str:
     return ""
 
 
-async def open_stream(client: AsyncOpenAI, model: str, ask: Ask, counts: str) -> Any:
-    """Start the stream. What only vLLM knows goes into the extra body."""
+@asynccontextmanager
+async def open_stream(client: AsyncOpenAI, model: str, ask: Ask, counts: str) -> AsyncIterator[AsyncIterator[Any]]:
+    """Start the stream, and close it. What only vLLM knows goes into the extra body."""
     options = {"include_usage": True} | ({"continuous_usage_stats": True} if counts == "usage" else {})
     extra = {"return_token_ids": True} if counts == "ids" else {}
     extra |= {"ignore_eos": True} if ask.ignore_eos else {}
@@ -86,9 +90,39 @@ async def open_stream(client: AsyncOpenAI, model: str, ask: Ask, counts: str) ->
     known |= dict(model=model, max_tokens=ask.max_tokens, temperature=ask.temperature, stream=True,
                   stream_options=options, extra_body=extra | dict(ask.extra))  # fmt: skip
     if ask.chat:
-        return await client.chat.completions.create(messages=[{"role": "user", "content": ask.prompt}], **known)
-    prompt = ask.prompt if isinstance(ask.prompt, str) else list(ask.prompt)
-    return await client.completions.create(prompt=prompt, **known)
+        kind, known = client.chat.completions, known | {"messages": [{"role": "user", "content": ask.prompt}]}
+    else:
+        kind, known = client.completions, known | {"prompt": ask.prompt if isinstance(ask.prompt, str)
+                                                   else list(ask.prompt)}
+    async with kind.with_streaming_response.create(**known) as answer:
+        yield events(answer.iter_bytes())
+
+
+async def events(parts: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    """The events of a stream as plain objects, until [DONE]. Raises StreamError for one that reports an error.
+
+    The openai package would make a checked model of each. That takes several times as long, and a client on the
+    server's own machine takes that time from the server. Lines end where bytes say so: a text may hold characters that
+    `str.splitlines` takes for ends.
+    """
+    rest, data = b"", []
+    async for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            line = line.removesuffix(b"\r")
+            if line.startswith(b"data:"):
+                data.append(line[5:].strip())
+            elif not line and data:
+                if data == [b"[DONE]"]:
+                    return
+                event, data = json.loads(b"\n".join(data), object_hook=_plain), []
+                if error := getattr(event, "error", None):
+                    raise StreamError(str(getattr(error, "message", None) or error))
+                yield event
+
+
+def _plain(fields: dict[str, Any]) -> SimpleNamespace:
+    return SimpleNamespace(**fields)
 
 
 async def _note_sending(request: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import subprocess
@@ -22,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labs.live import client as live
+from labs.live import wire
 from labs.live.client import Ask, Measurement, Row, agreement, ameasure, asks_from, hold_groups, measure
 from labs.workload import Request
 from tests.live.stub_server import (
@@ -373,6 +375,32 @@ def test_an_answer_that_makes_no_sense_loses_no_other(rubbish: bytes) -> None:
     with Stub(lambda body, i: Answer([(0, rubbish)]) if i == 1 else answer([1, 1])) as stub:
         seen = measure(stub, asks(3), mode="closed-loop", concurrency=1)
     assert [row.status for row in seen.rows] == ["ok", "error", "ok"]
+
+
+def read(raw: bytes, cuts: list[int]) -> list:
+    """The events in these bytes, which arrive cut at these places."""
+    async def parts():
+        for begin, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
+            yield raw[begin:end]
+
+    async def go() -> list:
+        return [event async for event in wire.events(parts())]
+
+    return asyncio.run(go())
+
+
+@given(st.data(), st.sampled_from(["\n", "\r\n"]))
+def test_events_are_the_same_however_the_bytes_are_cut(data, newline: str) -> None:
+    """Text may hold what `str.splitlines` takes for the end of a line, and a UTF-8 character may be cut in two."""
+    texts = ["a", "\u2028b\u0085c\x0b", "日本", '"}\\n', ""]
+    lines = [f"data: {json.dumps({'choices': [{'text': text}]}, ensure_ascii=False)}" for text in texts]
+    raw = (f"{newline}{newline}".join([": a comment", *lines, "data:[DONE]", "data: 7"]) + newline * 2).encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=12)))
+    assert [event.choices[0].text for event in read(raw, cuts)] == texts
+
+
+def test_an_event_of_two_lines_is_one_and_half_an_event_is_none() -> None:
+    assert read(b'data: {"a":\ndata: 1}\n\ndata: {"b": 2', []) == [SimpleNamespace(a=1)]
 
 
 def test_d12_warm_up_is_labelled_left_out_and_has_other_prompts() -> None:

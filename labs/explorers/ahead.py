@@ -1,0 +1,61 @@
+"""Pictures sent ahead: what a panel shows one step further is in the browser before the reader gets there.
+
+A slider's answer goes to the kernel and back, which takes as long as the network takes. So once a picture is shown, the
+panel draws those beside it while there is nothing else to do, and sends them (ahead.js). The browser shows one as soon
+as its slider is there; the kernel's own answer follows as ever, and is equal. Where anywidget isn't installed, or the
+page wouldn't load it (Colab, unless asked to), nothing is sent ahead, and that is all that is missing.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as w
+import traitlets
+
+try:
+    import anywidget
+except ImportError:
+    anywidget = None
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def courier(controls: Mapping[str, w.Widget], places: Mapping[str, w.Widget]) -> Any | None:
+    """What carries frames to the browser for these controls and HTML widgets; None where nothing can."""
+    if anywidget is None or "google.colab" in sys.modules:
+        return None
+    return Courier(controls={name: control.model_id for name, control in controls.items()},
+                   places={name: place.model_id for name, place in places.items()})
+
+
+if anywidget is not None:
+    class Courier(anywidget.AnyWidget):
+        """A widget with no view: it hands frames to ahead.js."""
+
+        _esm = Path(__file__).with_name("ahead.js").read_text(encoding="utf-8")
+        controls = traitlets.Dict().tag(sync=True)
+        places = traitlets.Dict().tag(sync=True)
+
+
+def state(control: w.Widget) -> Any:
+    """A control's setting as its model in the browser has it: an index where there are choices, else the value."""
+    return control.value if getattr(control, "index", None) is None else control.index
+
+
+def base(controls: Mapping[str, w.Widget]) -> dict[str, Any]:
+    """All settings that can be compared in the browser."""
+    return {name: state(control) for name, control in controls.items() if isinstance(state(control), PLAIN)}
+
+
+def neighbours(control: w.Widget) -> list[tuple[Any, Any]]:
+    """(state, value) one step to the right and to the left, as far as there are any; none for what is no slider."""
+    if isinstance(control, w.SelectionSlider):
+        values = [value for _, value in control.options] if isinstance(control.options[0], tuple) else control.options
+        return [(i, values[i]) for i in (control.index + 1, control.index - 1) if 0 <= i < len(values)]
+    if isinstance(control, w.IntSlider | w.FloatSlider):
+        beside = [round(control.value + step, 9) for step in (control.step, -control.step)]
+        return [(value, value) for value in beside if control.min <= value <= control.max]
+    return []

@@ -1,0 +1,151 @@
+"""Pictures sent ahead: equal to what the kernel says once the reader is there, and missed by nobody where not sent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from types import ModuleType
+
+import ipywidgets as w
+import pytest
+
+from labs import explorers
+from labs.explorers import ahead
+
+PANELS = {"eight_requests": explorers.eight_requests, "simulator": explorers.simulator,
+          "sigma_sweep": explorers.sigma_sweep, "dial": explorers.dial}
+SLIDERS = [(kind, name) for kind, make in PANELS.items() for name, control in make().controls.items()
+           if ahead.neighbours(control)]
+
+
+def sent_after_moving(panel: explorers.Panel, name: str, value: object) -> list[dict]:
+    """The frames that are sent once a reader has moved a slider."""
+    frames: list[dict] = []
+    panel._courier.send = frames.append
+
+    async def move() -> None:
+        panel.controls[name].value = value
+        for _ in range(100):
+            await asyncio.sleep(0.02)
+            if len(frames) == len(ahead.neighbours(panel.controls[name])):
+                return
+
+    asyncio.run(move())
+    return frames
+
+
+@pytest.mark.parametrize(("kind", "name"), SLIDERS)
+def test_a_frame_is_what_the_panel_shows_once_it_is_there(kind: str, name: str, monkeypatch) -> None:
+    panel = PANELS[kind]()
+    monkeypatch.setattr(panel, "QUICK", 100.0)  # here a busy machine may take its time
+    _, start = ahead.neighbours(panel.controls[name])[0]
+    frames = sent_after_moving(panel, name, start)
+    beside = ahead.neighbours(panel.controls[name])
+    assert [frame["value"] for frame in frames] == [state for state, _ in beside]
+    for frame, (_, there) in zip(frames, beside, strict=True):
+        assert (frame["name"], frame["base"]) == (name, ahead.base(panel.controls))
+        panel.set(**{name: there})
+        assert {place: widget.value for place, widget in panel._places.items()} == frame["shows"]
+        panel.set(**{name: start})
+
+
+def test_neighbours_end_where_the_slider_ends() -> None:
+    assert ahead.neighbours(w.IntSlider(value=1, min=1, max=3)) == [(2, 2)]
+    assert ahead.neighbours(w.IntSlider(value=2, min=1, max=3)) == [(3, 3), (1, 1)]
+    assert ahead.neighbours(w.FloatSlider(value=0.3, min=0.0, max=2.0, step=0.1)) == [(0.4, 0.4), (0.2, 0.2)]
+    assert ahead.neighbours(w.SelectionSlider(value=20, options=[("a", 10), ("b", 20)])) == [(0, 10)]
+    assert ahead.neighbours(w.Text("7")) == ahead.neighbours(w.Dropdown(options=[1, 2])) == []
+
+
+def test_settings_are_compared_as_the_browser_has_them() -> None:
+    controls = {"n": w.IntSlider(value=3), "pick": w.Dropdown(value="b", options=["a", "b"]), "file": w.FileUpload()}
+    assert ahead.base(controls) == {"n": 3, "pick": 1}
+
+
+def test_who_has_moved_on_gets_no_old_picture() -> None:
+    panel, frames = explorers.simulator(), []
+    panel._courier.send = frames.append
+
+    async def move() -> None:
+        panel.controls["slots"].value = 40
+        await asyncio.sleep(0.001)
+        panel.controls["seed"].value = 3
+        await asyncio.sleep(1)
+
+    asyncio.run(move())
+    assert {frame["name"] for frame in frames} <= {"seed"}
+
+
+def test_what_cannot_be_drawn_ahead_is_left_for_the_reader_to_meet(monkeypatch) -> None:
+    panel = explorers.eight_requests()
+    good = panel.render
+    monkeypatch.setattr(panel, "render", lambda settings: good(settings) if settings["slots"] < 10 else 1 / 0)
+    frames = sent_after_moving(panel, "slots", 9)
+    assert [frame["value"] for frame in frames] == [8]
+    assert not panel.error
+
+
+def test_a_slow_picture_is_not_drawn_ahead(monkeypatch) -> None:
+    panel = explorers.eight_requests()
+    monkeypatch.setattr(panel, "QUICK", 0.0)
+    assert sent_after_moving(panel, "slots", 9) == []
+
+
+@pytest.mark.parametrize("where", ["no anywidget", "Colab"])
+def test_without_a_courier_the_panel_is_the_same(monkeypatch, where: str) -> None:
+    shown = {place: widget.value for place, widget in _at(9, explorers.eight_requests())._places.items()}
+    if where == "Colab":
+        monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    else:
+        monkeypatch.setattr(ahead, "anywidget", None)
+    panel = _at(9, explorers.eight_requests())
+    assert panel._courier is None
+
+    assert {place: len(widget.value) for place, widget in panel._places.items()} == {
+        place: len(html) for place, html in shown.items()}
+
+
+def _at(slots: int, panel: explorers.Panel) -> explorers.Panel:
+    panel.set(slots=slots)
+    return panel
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process as Unix does")
+def test_a_kernel_that_stands_still_keeps_nobody_waiting(lab, chrome) -> None:
+    """One step further the picture is there without the kernel; what the kernel says once it runs is the same."""
+    from browser_lab import opened
+
+    book = lab.notebook("ahead.ipynb", "import os; from labs import explorers\n"
+                                       "print('kernel', os.getpid()); explorers.eight_requests()")
+    with opened(chrome, lab, book) as session:
+        page = session.page
+        picture, handle = page.locator("svg[role=img]"), page.locator(".noUi-handle").first
+        picture.wait_for()
+        kernel = int(page.get_by_text(re.compile(r"^kernel \d+")).inner_text().split()[1])
+
+        def press(key: str) -> str:
+            handle.focus()
+            page.keyboard.press(key)
+            page.wait_for_timeout(500)
+            return picture.inner_html()
+
+        press("ArrowRight")
+        page.wait_for_timeout(1500)  # what lies beside is drawn
+        os.kill(kernel, signal.SIGSTOP)
+        try:
+            before = picture.inner_html()
+            there = press("ArrowRight")
+            assert "10 slots" in there
+            assert there != before
+            assert press("ArrowRight") == there, "two steps further only the kernel can say"
+        finally:
+            os.kill(kernel, signal.SIGCONT)
+        page.wait_for_timeout(2000)
+        assert "11 slots" in picture.inner_html()
+        assert press("ArrowLeft") == there
+        assert session.problems == []
