@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -51,17 +52,25 @@ def pytest_make_collect_report(collector):
     return report
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests run side by side (pytest -n 2 --dist loadgroup), keep together what shares a fixture.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How `pytest -n 2` shares the tests out: a file's together, since they share its fixtures.
 
-    A file's tests stay together; all that starts a real vLLM is one row, so that never two run at once, and goes first.
+    Files that start a real vLLM are one row, which begins first, so that never two of them run at once.
     """
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        real = item.get_closest_marker("vllm")
-        item.add_marker(pytest.mark.xdist_group("vllm" if real else item.path.name))
-    items.sort(key=lambda item: item.get_closest_marker("vllm") is None)
+    from xdist.scheduler import LoadScopeScheduling
+
+    real = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")
+            if "mark.vllm" in path.read_text(encoding="utf-8")}
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            other_notebook = re.search(r"\[\w+/0[0-46-9]_", nodeid)  # they need no server
+            return "a real vLLM" if file in real and not other_notebook else file
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 @pytest.fixture(autouse=True)

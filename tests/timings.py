@@ -80,7 +80,7 @@ def measure(folder: Path, python: str, suite: bool) -> list[tuple[str, str]]:
         rows.append((f"notebook {int(path.stem[:2])}, all cells", f"{timed(command, clone)[0]:.1f} s"))
     if suite:
         own = {key: value for key, value in os.environ.items() if not key.startswith("LABS_")}
-        tests = [there, "-m", "pytest", "-q", "-m", "not browser and not vllm", "-n", "2", "--dist", "loadgroup"]
+        tests = [there, "-m", "pytest", "-q", "-m", "not browser and not vllm", "-n", "2"]
         rows.append(("the tests that need neither a browser nor vLLM, two at a time",
                      f"{timed(tests, clone, env=own)[0] / 60:.0f} min"))
     return rows

@@ -58,7 +58,7 @@ def main() -> int:
         chosen = options.tests or [f"--ignore=tests/{name}" for name in LEFT_OUT]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LABS_")}
         command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not browser and not vllm",
-                   "-n", "2", "--dist", "loadgroup", *chosen]
+                   "-n", "2", *chosen]
         return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 
