@@ -65,6 +65,13 @@ def test_settings_are_compared_as_the_browser_has_them() -> None:
     assert ahead.base(controls) == {"n": 3, "pick": 1}
 
 
+def test_what_was_sent_is_void_once_something_else_than_a_slider_changes() -> None:
+    panel, sent = explorers.sigma_sweep(), []
+    panel._courier.send = sent.append
+    panel.controls["pasted"].value = "nothing that is read yet"
+    assert [(message["name"], message.get("shows")) for message in sent] == [("", None)]
+
+
 def test_who_has_moved_on_gets_no_old_picture() -> None:
     panel, frames = explorers.simulator(), []
     panel._courier.send = frames.append

@@ -22,7 +22,7 @@ function initialize({ model }) {
     model.on("msg:custom", (message) => {
       if (message.generation !== news.generation) frames.clear();
       news = message;
-      frames.set(key(message.value), message.shows);
+      if (message.shows) frames.set(key(message.value), message.shows);
     });
   };
   connect().catch(() => {}); // a page without these widgets has nothing to show ahead

@@ -180,7 +180,11 @@ class Panel(Displayed):
 
     def _plan_ahead(self) -> None:
         """Draw what lies beside the control moved last, one after the other, unless it is moved again by then."""
-        beside = ahead.neighbours(self.controls[self._moved]) if self._courier and self._moved else []
+        if not self._courier or not self._moved:
+            return
+        beside = ahead.neighbours(self.controls[self._moved])
+        if not beside:  # such as a file, whose content the browser can't compare: what was sent before is void
+            self._courier.send({"generation": self._generation, "name": "", "base": {}})
         with suppress(RuntimeError):  # no event loop: a plain script, in which nobody waits
             loop = asyncio.get_running_loop()
             for number, (state, value) in enumerate(beside):
