@@ -161,7 +161,7 @@ class Progress:
         if self.path is None:
             return
         try:
-            self._state = _parse(self.path.read_text(encoding="utf-8"))
+            self._state = _parse(self.path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             return
         except OSError as error:

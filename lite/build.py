@@ -62,6 +62,8 @@ def contents(folder: Path, root: Path = ROOT) -> list[str]:
     for path in notebooks(root):
         book = for_the_browser(json.loads(path.read_text(encoding="utf-8")))
         (target / path.name).write_text(json.dumps(book, indent=1), encoding="utf-8")
+    for page in (root / "notebooks").glob("*.html"):  # the cheat sheet, which a notebook links to
+        shutil.copy(page, target)
     if (root / "notebooks/img").is_dir():
         shutil.copytree(root / "notebooks/img", target / "img")
     shutil.copytree(root / "labs", folder / "labs", ignore=LEFT_OUT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import signal
 import sys
@@ -16,9 +17,9 @@ from labs import explorers
 from labs.explorers import ahead
 
 PANELS = {"eight_requests": explorers.eight_requests, "simulator": explorers.simulator,
-          "sigma_sweep": explorers.sigma_sweep, "dial": explorers.dial}
-SLIDERS = [(kind, name) for kind, make in PANELS.items() for name, control in make().controls.items()
-           if ahead.neighbours(control)]
+          "sigma_sweep": explorers.sigma_sweep, "dial": explorers.dial, "step_player": explorers.step_player}
+SLIDERS = [(kind, name) for kind, make in PANELS.items() for panel in [make()]
+           for name, control in panel.controls.items() if ahead.neighbours(control) and panel.foresees(name)]
 
 
 def sent_after_moving(panel: explorers.Panel, name: str, value: object) -> list[dict]:
@@ -30,11 +31,11 @@ def sent_after_moving(panel: explorers.Panel, name: str, value: object) -> list[
         panel.controls[name].value = value
         for _ in range(100):
             await asyncio.sleep(0.02)
-            if len(frames) == len(ahead.neighbours(panel.controls[name])):
+            if len(frames) == 1 + len(ahead.neighbours(panel.controls[name])):
                 return
 
     asyncio.run(move())
-    return frames
+    return list(frames)
 
 
 @pytest.mark.parametrize(("kind", "name"), SLIDERS)
@@ -43,7 +44,8 @@ def test_a_frame_is_what_the_panel_shows_once_it_is_there(kind: str, name: str, 
     monkeypatch.setattr(panel, "QUICK", 100.0)  # here a busy machine may take its time
     _, start = ahead.neighbours(panel.controls[name])[0]
     frames = sent_after_moving(panel, name, start)
-    beside = ahead.neighbours(panel.controls[name])
+    here = (ahead.state(panel.controls[name]), start)  # the way back
+    beside = [here, *ahead.neighbours(panel.controls[name])]
     assert [frame["value"] for frame in frames] == [state for state, _ in beside]
     for frame, (_, there) in zip(frames, beside, strict=True):
         assert (frame["name"], frame["base"]) == (name, ahead.base(panel.controls))
@@ -69,7 +71,7 @@ def test_what_was_sent_is_void_once_something_else_than_a_slider_changes() -> No
     panel, sent = explorers.sigma_sweep(), []
     panel._courier.send = sent.append
     panel.controls["pasted"].value = "nothing that is read yet"
-    assert [(message["name"], message.get("shows")) for message in sent] == [("", None)]
+    assert [(message["name"], message["shows"]) for message in sent] == [("", None)]
 
 
 def test_who_has_moved_on_gets_no_old_picture() -> None:
@@ -83,7 +85,7 @@ def test_who_has_moved_on_gets_no_old_picture() -> None:
         await asyncio.sleep(1)
 
     asyncio.run(move())
-    assert {frame["name"] for frame in frames} <= {"seed"}
+    assert [frame["name"] for frame in frames if frame["value"] != frame["base"][frame["name"]]] == ["seed"] * 2
 
 
 def test_what_cannot_be_drawn_ahead_is_left_for_the_reader_to_meet(monkeypatch) -> None:
@@ -91,8 +93,27 @@ def test_what_cannot_be_drawn_ahead_is_left_for_the_reader_to_meet(monkeypatch) 
     good = panel.render
     monkeypatch.setattr(panel, "render", lambda settings: good(settings) if settings["slots"] < 10 else 1 / 0)
     frames = sent_after_moving(panel, "slots", 9)
-    assert [frame["value"] for frame in frames] == [8]
+    assert [frame["value"] for frame in frames] == [9, 8]
     assert not panel.error
+
+
+def test_the_kernel_has_the_last_word_even_if_it_says_what_it_said(monkeypatch) -> None:
+    """The browser may show a picture sent ahead: an answer that equals the one before must be sent again."""
+    panel, again = explorers.eight_requests(), []
+    for name, place in panel._places.items():
+        monkeypatch.setattr(place, "send_state", lambda key=None, name=name: again.append(name))
+    panel.render_now()
+    assert again == list(panel._places)
+    again.clear()
+    panel.set(slots=9)
+    assert set(again) == {"message", "picture", "numbers", "table"}, "an answer that is another is sent by itself"
+
+
+def test_a_knob_that_changes_the_steps_is_not_drawn_ahead() -> None:
+    panel, frames = explorers.step_player("memory too short"), []
+    panel._courier.send = frames.append
+    panel.controls["num_gpu_blocks"].value -= 1
+    assert {frame["name"] for frame in frames} == {""}
 
 
 def test_a_slow_picture_is_not_drawn_ahead(monkeypatch) -> None:
@@ -155,4 +176,30 @@ def test_a_kernel_that_stands_still_keeps_nobody_waiting(lab, chrome) -> None:
         page.wait_for_timeout(2000)
         assert "11 slots" in picture.inner_html()
         assert press("ArrowLeft") == there
+        assert session.problems == []
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "name"), [("eight_requests()", "slots"), ("step_player('memory too short')", "step"),
+                                            ("step_player('memory too short')", "num_gpu_blocks")])
+def test_after_any_keys_it_shows_what_the_slider_says(lab, chrome, make: str, name: str) -> None:
+    """Fast and slow, to and fro: once it rests, the numbers are those of where the slider is."""
+    from browser_lab import numbers, opened
+
+    own, rng = eval(f"explorers.{make}"), random.Random(0)
+    with opened(chrome, lab, lab.notebook("keys.ipynb", f"from labs import explorers\nexplorers.{make}")) as session:
+        page = session.page
+        page.locator("svg[role=img]").first.wait_for()
+        slider = page.locator(".widget-slider").filter(has_text=name).first
+        for _ in range(25):
+            slider.locator(".noUi-handle").focus()
+            for _ in range(rng.randint(1, 5)):
+                page.keyboard.press(rng.choice(["ArrowLeft", "ArrowRight"]))
+                page.wait_for_timeout(rng.choice([0, 0, 10, 25, 60, 250]))
+            page.wait_for_timeout(900)
+            value = int(float(slider.locator(".noUi-handle").get_attribute("aria-valuenow")))
+            own.set(**{name: value})
+            assert numbers(page.locator(".jp-OutputArea").first) == [shown for shown, _ in own.view.numbers]
+            assert page.locator("svg[role=img]").first.locator("title").first.text_content() == own.view.picture.alt
         assert session.problems == []

@@ -174,6 +174,16 @@ def test_a2_of_fifty_rapid_events_the_last_one_wins() -> None:
     assert ">50</svg>" in panel.children[3].value
 
 
+def test_reset_brings_back_what_the_reader_saw_first() -> None:
+    panel = explorers.eight_requests()
+    panel.set(lengths="30, 90, 15", slots=4)  # as notebook 0 does before it shows the panel
+    panel._repr_mimebundle_()
+    panel.set(slots=2, lengths="7, 8")
+    panel._repr_mimebundle_()
+    panel.reset()
+    assert (panel.values["lengths"], panel.values["slots"]) == ("30, 90, 15", 4)
+
+
 def test_a2_events_with_pauses_are_each_drawn_at_once() -> None:
     panel = Stub()
     panel.drawn.clear()

@@ -64,6 +64,14 @@ def test_everything_is_kept(where, file):
     assert progress.note == ""
 
 
+def test_a_file_that_an_editor_gave_a_byte_order_mark_is_read(file):
+    fill(Progress(file))
+    before = Progress(file).summary()
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    again = Progress(file)
+    assert (again.summary(), again.note) == (before, "")
+
+
 def test_attempts_are_counted_in_all_and_by_mistake():
     progress = Progress(None)
     assert [progress.record_attempt("gain", m) for m in ("law", "", "law", "inverted", "")] == [1, 2, 2, 1, 5]

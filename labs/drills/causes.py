@@ -66,7 +66,7 @@ def _alone(d: Dashboard) -> bool:
 
 
 def _of_cap(d: Dashboard) -> str:
-    return f"running {d.summary.running:.0f} on average of {d.cap} that may, {d.summary.waiting:.0f} waiting"
+    return f"running {d.summary.running:.0f} on average, at most {d.cap} may, {d.summary.waiting:.0f} waiting"
 
 
 def _kv(d: Dashboard) -> str:

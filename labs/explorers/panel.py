@@ -69,6 +69,7 @@ class Panel(Displayed):
     What lies one step further is drawn ahead (labs/explorers/ahead.py).
     """
 
+    FORESEEN: Sequence[str] | None = None  # controls whose next picture can be drawn ahead; None for every slider
     PAUSE = 0.02  # seconds after a picture, and between two drawn ahead, in which a reader's event gets through
     QUICK = 0.03  # seconds that a picture may take if more are to be drawn ahead
 
@@ -90,9 +91,14 @@ class Panel(Displayed):
         self._generation = 0
         for name, control in self.controls.items():
             control.observe(lambda _, name=name: self._changed(name), names="value")
-        self._first = self.values
+        self._first, self._displayed = self.values, False
         self.settle(None)
         self.render_now()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        if not self._displayed:  # what the reader sees first is what Reset brings back
+            self._first, self._displayed = self.values, True
+        return super()._repr_mimebundle_(include, exclude)
 
     # ---- for notebooks and tests
 
@@ -153,6 +159,10 @@ class Panel(Displayed):
         """Give a control its first value back."""
         self.controls[name].value = value
 
+    def foresees(self, name: str) -> bool:
+        """Whether what a control would show can be drawn before it is there."""
+        return self.FORESEEN is None or name in self.FORESEEN
+
     def imagined(self, name: str, value: Any) -> dict[str, Any]:
         """The settings as they would be with the control `name` at `value`."""
         return self.values | {name: value}
@@ -182,9 +192,11 @@ class Panel(Displayed):
         """Draw what lies beside the control moved last, one after the other, unless it is moved again by then."""
         if not self._courier or not self._moved:
             return
-        beside = ahead.neighbours(self.controls[self._moved])
-        if not beside:  # such as a file, whose content the browser can't compare: what was sent before is void
-            self._courier.send({"generation": self._generation, "name": "", "base": {}})
+        beside = ahead.neighbours(self.controls[self._moved]) if self.foresees(self._moved) else []
+        if beside:  # the way back too: a reader may return before the kernel has heard of it
+            self._send_frame(self._generation, self._moved, ahead.state(self.controls[self._moved]), self.shown)
+        else:  # such as a file, whose content the browser can't compare
+            self._send_frame(self._generation, "", None, None)
         with suppress(RuntimeError):  # no event loop: a plain script, in which nobody waits
             loop = asyncio.get_running_loop()
             for number, (state, value) in enumerate(beside):
@@ -195,9 +207,12 @@ class Panel(Displayed):
         """One picture; what can't be drawn is said when the reader gets there."""
         if generation == self._generation and not self._redraw.waiting:
             with suppress(Exception):
-                shows = self._html(self.render(self.imagined(name, value)))
-                self._courier.send({"generation": generation, "name": name, "value": state, "shows": shows,
-                                    "base": ahead.base(self.controls)})
+                self._send_frame(generation, name, state, self.render(self.imagined(name, value)))
+
+    def _send_frame(self, generation: int, name: str, state: Any, view: View | None) -> None:
+        """What the control `name` shows in `state`; without a view, all that was sent before is void."""
+        self._courier.send({"generation": generation, "name": name, "value": state, "base": ahead.base(self.controls),
+                            "shows": self._html(view) if view else None})
 
     @contextmanager
     def _quiet(self):
@@ -209,11 +224,15 @@ class Panel(Displayed):
             self._silent = before
 
     def _show(self) -> None:
+        shows = {**(self._html(self.shown) if self.shown else {})}
         if self.error:
-            self._message.value = message_html(f"Not drawn: {self.error}", bad=True)
-            return
-        for name, html in self._html(self.shown).items():
-            self._places[name].value = html
+            shows["message"] = message_html(f"Not drawn: {self.error}", bad=True)
+        for name, html in shows.items():
+            place = self._places[name]
+            if place.value != html:
+                place.value = html
+            elif self._courier:  # the browser may show what was sent ahead: the kernel has the last word
+                place.send_state("value")
 
     def _html(self, view: View) -> dict[str, str]:
         """What each place of the panel says for a view."""

@@ -56,6 +56,8 @@ class Played:
 class StepPlayer(Panel):
     """Runs the engine once for each choice of settings; moving through the steps only draws."""
 
+    FORESEEN = ("step",)  # a knob may change how many steps there are
+
     def __init__(self, preset: Preset) -> None:
         self.presets = ({} if preset.name in PRESETS else {preset.name: preset}) | PRESETS
         self._played = lru_cache(maxsize=8)(self._play)

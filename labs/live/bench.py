@@ -205,6 +205,7 @@ def open_bench(engine: str = "auto", model: str | None = None, *, slots: int | N
     engine = os.environ.get(ENGINE_NAMED, engine) if engine == "auto" else engine
     if engine == "recording" and recorded:
         return Bench(None, slots, recorded, "it was asked for the recording.", model)
+    engine = str(engine)  # whatever was typed, `start` says what it would take
     url = "/" in engine
     ours = {k: v for k, v in flags.items() if k == "api_key"} if url else {"max_num_seqs": slots} | flags
     try:

@@ -120,7 +120,7 @@ CAUSES = (
     Cause(
         r"Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver",
         "it found no GPU, and this build of vLLM needs one",
-        "Choose a runtime with a GPU, or start('vllm-cpu') or start('simulated').",
+        "Choose a runtime with a GPU, or name another engine: 'vllm-cpu', 'simulated'.",
     ),
     Cause(
         r"fileno\b[^\n]*\n?[^\n]*UnsupportedOperation|UnsupportedOperation: fileno",

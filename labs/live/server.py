@@ -174,6 +174,7 @@ def start(
     """
     clock = Clock(timeout, progress)
     key = str(flags.pop("api_key", None) or "")
+    engine = str(engine)
     if "/" in engine:
         return _connect(engine, model, key or os.environ.get("OPENAI_API_KEY"), clock)
     if flags.pop("host", HOST) not in (HOST, "localhost"):

@@ -535,6 +535,8 @@ def test_a_slip_in_the_name_of_a_python_is_not_passed_over(monkeypatch) -> None:
         ("vllm-cpu", r"No vLLM for a CPU was found in /no.*install\('cpu'\)"),
         ("vllm", "No NVIDIA GPU"),
         ("vlm", "no engine 'vlm'"),
+        (None, "no engine 'None'"),
+        (3, "no engine '3'"),
     ],
 )
 def test_an_engine_that_is_not_here(engine: str, words: str, monkeypatch) -> None:
