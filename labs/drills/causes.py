@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labs.drills.telemetry import Dashboard
+from labs.drills.text import share
 from labs.drills.traffic import HORIZON
 
 BUSY, FULL, DRAINED = 0.95, 0.9, 0.6  # shares: of the cap, of the KV blocks, and what is far from full
@@ -93,13 +94,13 @@ CAUSES: dict[str, Cause] = {cause.key: cause for cause in (
           "one tenant holds most of it",
           lambda d: (_waits(d) and not _at_cap(d) and d.summary.kv_usage > 0.8 and not d.summary.computed_again >= 0.2
                      and not _one_tenant(d) and not _forgot(d)),
-          lambda d: f"{_of_cap(d)}; {_kv(d)}; {_again(d)}; largest "
-                    f"tenant {d.summary.largest_tenant:.0%}"),
+          lambda d: f"{_of_cap(d)}; {_kv(d)}; {_again(d)}; largest tenant "
+                    f"{share(d.summary.largest_tenant)}"),
     Cause("thrashing", "Too many sequences at once: they preempt each other",
           "preemptions never stop, and much of what is computed was computed before",
           lambda d: d.summary.computed_again >= 0.2 and not _one_tenant(d),
           lambda d: f"{d.summary.preemptions} preemptions, {_again(d)}; "
-                    f"largest tenant {d.summary.largest_tenant:.0%}"),
+                    f"largest tenant {share(d.summary.largest_tenant)}"),
     Cause("token_budget", "max_num_batched_tokens is too small for these prompts",
           "requests wait below max_num_seqs with KV blocks free, and every step spends the whole token budget",
           lambda d: (_waits(d) and not _at_cap(d) and _budget_spent(d) and d.summary.kv_max < FULL and not _forgot(d)),

@@ -45,7 +45,7 @@ def _config(slots: int) -> SchedulerConfig:
 SEQUENCE_CAP = RecordedDrill(
     "real_sequence_cap", SYMPTOMS["slow_start"],
     Scenario((Stream("chat", rate=6, prompt=100, output=60, seed=21),), _config(4)),
-    "sequence_cap", ("memory", "token_budget", "sequence_cap", "client_batcher"),
+    "sequence_cap", ("memory", "token_budget", "sequence_cap", "full_batch"),
     (Fix("blocks", "Give the KV cache twice the blocks", settings(num_gpu_blocks=1201),
          "Memory was never short: KV use was {b.kv_max:.0%} at most. running stays at {a.running:.0f}, and p99 TTFT at "
          "{a.client_ttft_p99:.0f} s.",
@@ -67,7 +67,7 @@ LONG_PROMPTS = RecordedDrill(
     "long_prompts", ("full_batch", "memory", "long_prompts", "thrashing"),
     (Fix("cap", "Lower max_num_seqs to 4", settings(max_num_seqs=4),
          "The long steps are long because of prompts, not of how many run: p95 ITL is still {ms.itl_p95:.0f} ms, and "
-         "p50, {ms.itl_p50:.0f} ms, was fine before.",
+         "p50, {bms.itl_p50:.0f} ms, was fine before.",
          lambda b, a: a.itl_p95 > 0.040 and b.itl_p50 < 0.020),
      Fix("blocks", "Give the KV cache twice the blocks", settings(num_gpu_blocks=1201),
          "KV use was {b.kv_max:.0%} at most, and nobody was preempted. p95 ITL is {ms.itl_p95:.0f} ms.",

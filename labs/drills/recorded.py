@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from labs.drills.asked import Requests
-from labs.drills.telemetry import SCRAPE, Dashboard, Summary, largest_tenant, percentiles, summarise
+from labs.drills.telemetry import SCRAPE, Dashboard, Summary, percentiles, summarise
 from labs.drills.traffic import HORIZON
 from labs.scheduler import SchedulerConfig
 
-TENANTS = 40
 FILE = Path(__file__).parent.parent / "data/recordings/dashboards.json"
 SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "block_size", "max_model_len")
 
@@ -27,8 +26,8 @@ SETTINGS = ("max_num_seqs", "max_num_batched_tokens", "num_gpu_blocks", "block_s
 def of_run(config: SchedulerConfig, rows: Sequence[Any], pages: Sequence[tuple[float, Any]]) -> Dashboard:
     """A dashboard from the client's `rows` and the scraped `pages` (seconds, Metrics) of a server with this `config`.
 
-    TTFT and ITL are the client's, so the server's own TTFT is not told apart; requests are dealt to `TENANTS` in turn;
-    the prefix cache is off. Tokens computed again aren't exported: NaN.
+    TTFT and ITL are the client's, so the server's own TTFT is not told apart; the prefix cache is off. There are no
+    tenants, and tokens computed again aren't exported: NaN.
     """
     time = np.arange(SCRAPE, HORIZON + SCRAPE / 2, SCRAPE)
     series = _gauges(pages, len(time))
@@ -38,7 +37,7 @@ def of_run(config: SchedulerConfig, rows: Sequence[Any], pages: Sequence[tuple[f
     order = np.argsort(when, kind="stable")
     pooled = when[order], gap[order], np.ones(len(gap), dtype=np.int64)
     series |= percentiles(seen, pooled, time)
-    series["largest_tenant"] = np.array([largest_tenant(seen, now) for now in time])
+    series["largest_tenant"] = np.full(len(time), math.nan)
     series["cache_hits"] = np.zeros(len(time))
     return Dashboard(time, series, config, 1, summarise(series, time, pooled, seen))
 
@@ -47,7 +46,7 @@ def _seen(rows: Sequence[Any]) -> Requests:
     """What the client saw of each request; all weigh alike, for nobody counts tokens in flight."""
     created, first, done = (np.array([getattr(row, name) for row in rows]) for name in ("scheduled", "first", "done"))
     alike = np.ones(len(rows))
-    return Requests(created, created, first, done, alike, alike, np.arange(len(rows)) % TENANTS, alike, alike)
+    return Requests(created, created, first, done, alike, alike, np.zeros(len(rows), dtype=int), alike, alike)
 
 
 def _gauges(pages: Sequence[tuple[float, Any]], n: int) -> dict[str, np.ndarray]:

@@ -27,7 +27,7 @@ def drills(incidents: Sequence[Drill], on_done: Callable[[Drill, bool], Any]) ->
 class DrillPanel(Displayed):
     """One incident at a time; its causes and fixes stay on the page, so that a wrong fix can be followed by another."""
 
-    PAUSE = 0.05  # seconds between two simulations made ahead, in which a click gets through
+    PAUSE = 0.05  # seconds between two runs made ahead, in which a click gets through
 
     def __init__(self, incidents: Sequence[Drill], on_done: Callable[[Drill, bool], Any]) -> None:
         if not incidents:
@@ -95,7 +95,7 @@ class DrillPanel(Displayed):
         self._ahead(d, [*(partial(d.after, fix) for fix in d.fixes), lambda: coming.dashboard])
 
     def _ahead(self, drill: Drill, runs: list[Callable[[], Any]]) -> None:
-        """Simulate what may be asked for next while the reader reads, one after the other, so that a click finds it."""
+        """Run what may be asked for next while the reader reads, one after the other, so that a click finds it."""
         with suppress(RuntimeError):  # no event loop: a plain script, in which nobody waits
             loop = asyncio.get_running_loop()
             loop.call_later(self.PAUSE, self._run_one, drill, runs)
@@ -125,7 +125,7 @@ class DrillPanel(Displayed):
             self._tell(False)
 
     def _apply(self) -> None:
-        """Simulate the fix and draw what comes of it over what was."""
+        """Draw what comes of the fix over what was."""
         if self.fix.value is None:
             raise ValueError("Choose a fix first.")
         d, key = self.drill, self.fix.value

@@ -44,6 +44,8 @@ def live(feed: Feed) -> Live:
 class Live(Panel):
     """Sliders for the load, a button that sends it, one that stops it."""
 
+    FORESEEN = ()  # what it shows hangs on the server, not on the sliders
+
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self._send = w.Button(description="Send", button_style="primary", icon="play")

@@ -65,7 +65,7 @@ class Displayed(w.VBox):
 class Panel(Displayed):
     """Named controls and `render(settings) -> View`, redrawn when one of them changes; the latest setting wins.
 
-    If `render` raises, its message is shown and the last good picture stays. `reset` brings back the first settings.
+    If `render` raises, its message is shown and the last good picture stays. `reset` brings back what was seen first.
     What lies one step further is drawn ahead (labs/explorers/ahead.py).
     """
 
@@ -88,7 +88,7 @@ class Panel(Displayed):
                         "table": self._table}  # in this order: each is sent by itself
         self._courier = ahead.courier(self.controls, self._places)
         self._moved: str | None = None
-        self._generation = 0
+        self._generation, self._sent = 0, False
         for name, control in self.controls.items():
             control.observe(lambda _, name=name: self._changed(name), names="value")
         self._first, self._displayed = self.values, False
@@ -125,7 +125,7 @@ class Panel(Displayed):
         self._redraw.request()
 
     def reset(self) -> None:
-        """Back to the settings that the panel began with."""
+        """Back to the settings that the panel was first shown with."""
         with self._quiet():
             for name in self.controls:
                 self.restore(name, self._first[name])
@@ -135,14 +135,17 @@ class Panel(Displayed):
     def render_now(self) -> None:
         """Redraw at once for the present settings."""
         self._redraw.cancel()
+        self._generation += 1
+        again, self._sent = self._sent, False
+        if again:  # first of all: from here on nothing that was sent ahead may be shown
+            self._courier.send({"generation": self._generation, "name": "", "base": {}})
         began = time.perf_counter()
         try:
             self.shown = self.render(self.values)
             self.error = ""
         except Exception as error:  # a panel must never go silent: whatever went wrong is said in it
             self.error = sentence(error)
-        self._show()
-        self._generation += 1
+        self._show(again)
         if time.perf_counter() - began < self.QUICK and not self.error:
             self._plan_ahead()
 
@@ -189,30 +192,32 @@ class Panel(Displayed):
         self._redraw.request()
 
     def _plan_ahead(self) -> None:
-        """Draw what lies beside the control moved last, one after the other, unless it is moved again by then."""
-        if not self._courier or not self._moved:
-            return
-        beside = ahead.neighbours(self.controls[self._moved]) if self.foresees(self._moved) else []
-        if beside:  # the way back too: a reader may return before the kernel has heard of it
-            self._send_frame(self._generation, self._moved, ahead.state(self.controls[self._moved]), self.shown)
-        else:  # such as a file, whose content the browser can't compare
-            self._send_frame(self._generation, "", None, None)
+        """Soon draw what lies beside the control moved last, unless it is moved again by then."""
+        if self._courier and self._moved and self.foresees(self._moved):
+            self._later(self._generation, self._moved, ahead.neighbours(self.controls[self._moved]), True)
+
+    def _later(self, *what: Any) -> None:
         with suppress(RuntimeError):  # no event loop: a plain script, in which nobody waits
-            loop = asyncio.get_running_loop()
-            for number, (state, value) in enumerate(beside):
-                pause = self.PAUSE * (1 + number)
-                loop.call_later(pause, self._send_ahead, self._generation, self._moved, state, value)
+            asyncio.get_running_loop().call_later(self.PAUSE, self._send_ahead, *what)
 
-    def _send_ahead(self, generation: int, name: str, state: Any, value: Any) -> None:
-        """One picture; what can't be drawn is said when the reader gets there."""
-        if generation == self._generation and not self._redraw.waiting:
-            with suppress(Exception):
-                self._send_frame(generation, name, state, self.render(self.imagined(name, value)))
+    def _send_ahead(self, generation: int, name: str, beside: list[tuple[Any, Any]], first: bool = False) -> None:
+        """One picture, and then the next, as long as they are quick; what can't be drawn is said when it is reached."""
+        if generation != self._generation or self._redraw.waiting or not beside:
+            return
+        (state, value), *rest = beside
+        began = time.perf_counter()
+        with suppress(Exception):
+            if first:  # the way back: a reader may return before the kernel has heard of it
+                self._send_frame(name, ahead.state(self.controls[name]), self.shown)
+            self._send_frame(name, state, self.render(self.imagined(name, value)))
+        if time.perf_counter() - began < self.QUICK:
+            self._later(generation, name, rest)
 
-    def _send_frame(self, generation: int, name: str, state: Any, view: View | None) -> None:
-        """What the control `name` shows in `state`; without a view, all that was sent before is void."""
-        self._courier.send({"generation": generation, "name": name, "value": state, "base": ahead.base(self.controls),
-                            "shows": self._html(view) if view else None})
+    def _send_frame(self, name: str, state: Any, view: View) -> None:
+        """What the panel shows once the control `name` is in `state`."""
+        self._sent = True
+        self._courier.send({"generation": self._generation, "name": name, "value": state, "shows": self._html(view),
+                            "base": ahead.base(self.controls)})
 
     @contextmanager
     def _quiet(self):
@@ -223,15 +228,16 @@ class Panel(Displayed):
         finally:
             self._silent = before
 
-    def _show(self) -> None:
-        shows = {**(self._html(self.shown) if self.shown else {})}
+    def _show(self, again: bool = False) -> None:
+        """Send what has changed; `again` also what hasn't, for the browser may show what was sent ahead."""
+        shows = self._html(self.shown) if self.shown else {}
         if self.error:
             shows["message"] = message_html(f"Not drawn: {self.error}", bad=True)
         for name, html in shows.items():
             place = self._places[name]
             if place.value != html:
                 place.value = html
-            elif self._courier:  # the browser may show what was sent ahead: the kernel has the last word
+            elif again:
                 place.send_state("value")
 
     def _html(self, view: View) -> dict[str, str]:

@@ -46,6 +46,8 @@ class Record:
                 raise StreamError(f"a choice with neither text nor delta: {choice}")
             self.finish_reason = getattr(choice, "finish_reason", None) or self.finish_reason
             text = _text(choice)
+            if not isinstance(text, str):
+                raise StreamError(f"a text that is none: {choice}")
             self.text.append(text)
             count = self._count(choice, before, usage, bool(text))
             if count or (count is None and text):
@@ -108,4 +110,4 @@ def _text(choice: Any) -> str:
     parts = [getattr(delta, name, None) for name in ("reasoning_content", "reasoning", "content", "refusal")]
     for call in getattr(delta, "tool_calls", None) or ():
         parts.append(getattr(getattr(call, "function", None), "arguments", None))
-    return "".join(part for part in parts if part)
+    return "".join(str(part) for part in parts if part)

@@ -167,7 +167,7 @@ class Run:
                 record.answered = True
                 async for event in stream:
                     record.take(event)
-            record.finish()
+                record.finish()
         except Exception as fault:  # one strange answer must not lose the others
             record.end(*wire.classify(fault, record.answered))
         self._progress(record)

@@ -1,6 +1,7 @@
 """The openai client as a measuring instrument: no retries, explicit limits, the true time of sending, faults named."""
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import importlib
 import ipaddress
@@ -23,6 +24,7 @@ from labs.live.measurement import Ask
 http = importlib.import_module(type(openai.DEFAULT_CONNECTION_LIMITS).__module__.partition(".")[0])
 
 CONNECT = 10.0  # seconds for a connection: a machine that does not answer should not take the whole deadline
+REST = 0.5  # seconds that the end of a whole answer may take, after its [DONE]
 POOL = 32  # connections in one pool
 sending: contextvars.ContextVar[Record | None] = contextvars.ContextVar("sending", default=None)
 
@@ -95,7 +97,12 @@ async def open_stream(client: AsyncOpenAI, model: str, ask: Ask, counts: str) ->
         kind, known = client.completions, known | {"prompt": ask.prompt if isinstance(ask.prompt, str)
                                                    else list(ask.prompt)}
     async with kind.with_streaming_response.create(**known) as answer:
-        yield events(answer.iter_bytes())
+        parts = answer.iter_bytes()
+        yield events(parts)
+        with suppress(Exception):  # a connection can be used again once its answer has been read to the end
+            async with asyncio.timeout(REST):
+                async for _ in parts:
+                    pass
 
 
 async def events(parts: AsyncIterator[bytes]) -> AsyncIterator[Any]:

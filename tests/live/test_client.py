@@ -370,11 +370,29 @@ def test_an_answer_that_the_server_aborted_is_an_error() -> None:
     assert one(answer([1, 1], finish="abort")).status == "error"
 
 
-@pytest.mark.parametrize("rubbish", [b"data: {not json\n\n", b'data: {"choices": [null]}\n\n', b"data: 7\n\n"])
+@pytest.mark.parametrize("rubbish", [b"data: {not json\n\n", b'data: {"choices": [null]}\n\n', b"data: 7\n\n",
+                                     b'data: {"choices": [{"text": 5, "finish_reason": "stop"}]}\n\n'])
 def test_an_answer_that_makes_no_sense_loses_no_other(rubbish: bytes) -> None:
     with Stub(lambda body, i: Answer([(0, rubbish)]) if i == 1 else answer([1, 1])) as stub:
         seen = measure(stub, asks(3), mode="closed-loop", concurrency=1)
     assert [row.status for row in seen.rows] == ["ok", "error", "ok"]
+
+
+def test_a_connection_is_used_again_once_its_answer_has_been_read() -> None:
+    with Stub(lambda body, i: answer([1, 1])) as stub:
+        seen = measure(stub, asks(20), mode="closed-loop", concurrency=1)
+    assert seen.statuses == {"ok": 20}
+    assert stub.connections <= 2, "the first asks for the models"
+
+
+def test_a_whole_answer_whose_connection_never_ends_is_whole() -> None:
+    """After [DONE] nothing more is owed, and it isn't waited for longer than a moment."""
+    began = time.monotonic()
+    said = [*answer([1, 1]).events, (0.0, b"data: [DONE]\n\n")]
+    with Stub(lambda body, i: Answer(said, "hang")) as stub:
+        seen = measure(stub, asks(1), timeout=30)
+    assert seen.statuses == {"ok": 1}
+    assert time.monotonic() - began < 10
 
 
 def read(raw: bytes, cuts: list[int]) -> list:
