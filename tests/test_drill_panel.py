@@ -265,6 +265,7 @@ def test_one_incident_by_keyboard_alone(lab: Lab, chrome: Browser) -> None:
         box.locator("input[type=radio]").first.focus()
         by_keys(page, d.offered.index(d.cause), len(d.causes))
         box.get_by_text("Right. Its sign:").wait_for(timeout=10_000)
+        box.get_by_role("button", name="Apply the fix", disabled=False).wait_for(timeout=10_000)  # shown last of all
         box.locator("input[type=radio]:enabled").first.focus()
         by_keys(page, [fix.key for fix in d.fixes].index(right(d)), len(d.fixes))
         page.locator("svg text", has_text="After the fix, mended").wait_for(timeout=10_000)
