@@ -482,9 +482,9 @@ def test_explanations_work_for_every_case(exercise):
 def test_cases_are_small_and_the_same_every_time():
     for exercise in OURS.values():
         assert exercise.cases() == exercise.cases()
-        began = time.perf_counter()
+        began = time.process_time()  # its own work: what else runs on the machine doesn't count
         check(exercise.id, exercise.oracle)
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2
 
 
 def test_the_cases_reach_every_answer():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -19,7 +18,6 @@ import pytest
 import run_player as script
 
 from labs import engine, explorers, svg
-from labs.engine import StepRecord
 from labs.knobs import SchedulerConfig
 from labs.presets import PRESETS, Preset
 from labs.svg.marks import WIDTH
@@ -351,21 +349,12 @@ def test_picture_is_the_one_that_was_looked_at(name: str) -> None:
     assert drawn == path.read_text(encoding="utf-8")
 
 
-def fastest(pictures: StepPictures, record: StepRecord) -> float:
-    """Milliseconds, undisturbed by what else runs here."""
-    times = []
-    for _ in range(7):
-        start = time.perf_counter()
-        pictures.picture(record)
-        times.append(time.perf_counter() - start)
-    return 1000 * min(times)
-
-
 @REPLAYS
-def test_a_picture_takes_less_than_3_ms(one: str) -> None:
+def test_a_picture_is_small_enough_to_send_at_every_step(one: str) -> None:
+    """tests/bench_player.py measures the time that it takes."""
     run = of(one)
     pictures = StepPictures(run)
-    assert max(fastest(pictures, record) for record in run.records[::4]) < 3
+    assert max(len(pictures.picture(record).svg) for record in run.records[::4]) < 60_000
 
 
 def test_speeds_are_milliseconds_a_step() -> None:
