@@ -124,6 +124,6 @@ def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float
 
 def recorded_step_time() -> StepTime:
     """The server's step time as notebook 06 recorded it: the fitted line, and what a token of a long prompt adds."""
-    whole = medians(recorded("budget")["runs"]["2048"])["longest_gap"][0] / 1e3  # eight decode beside 1,800 tokens
+    whole = medians(recorded("budget")["runs"]["2048"])["longest_gap"][0] / 1e3  # eight decode beside it
     line = fit_levels(recorded("crossing")["fit"]).step_time
     return replace(line, per_prefill_token=(whole - line(8, 0)) / LONG_PROMPT)

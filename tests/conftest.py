@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -56,18 +55,20 @@ def pytest_make_collect_report(collector):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """How `pytest -n 2` shares the tests out: a file's together, since they share its fixtures.
 
-    Files that start a real vLLM are one row, which begins first, so that never two of them run at once.
+    What starts a real vLLM is one row, so that never two of them run at once. It begins first, as tests/live does.
     """
+    from nbval_run import NOTEBOOKS, needs_a_server
     from xdist.scheduler import LoadScopeScheduling
 
     real = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")
             if "mark.vllm" in path.read_text(encoding="utf-8")}
+    without = {f"[{path.parent.name}/{path.stem}]" for path in NOTEBOOKS if not needs_a_server(path)}
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            other_notebook = re.search(r"\[\w+/0[0-46-9]_", nodeid)  # they need no server
-            return "a real vLLM" if file in real and not other_notebook else file
+            file, _, test = nodeid.partition("::")
+            alone = file in real and not any(test.endswith(notebook) for notebook in without)
+            return "a real vLLM" if alone else file
 
     config.option.loadscopereorder = False
     return ByFile(config, log)

@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import sys
+import time
 from types import ModuleType
 
 import ipywidgets as w
@@ -22,20 +23,21 @@ SLIDERS = [(kind, name) for kind, make in PANELS.items() for panel in [make()]
            for name, control in panel.controls.items() if ahead.neighbours(control) and panel.foresees(name)]
 
 
-def sent_after_moving(panel: explorers.Panel, name: str, value: object) -> list[dict]:
-    """The frames that are sent once a reader has moved a slider."""
-    frames: list[dict] = []
-    panel._courier.send = frames.append
+def sent_after(panel: explorers.Panel, *moves: tuple[str, object], enough: int | None = None) -> list[dict]:
+    """What is sent once a reader has moved controls, one soon after the other: `enough`, or all in a second."""
+    sent: list[dict] = []
+    panel._courier.send = sent.append
 
     async def move() -> None:
-        panel.controls[name].value = value
-        for _ in range(100):
+        for name, value in moves:
+            panel.controls[name].value = value
+            await asyncio.sleep(0.001)
+        until = time.monotonic() + (1 if enough is None else 20)
+        while time.monotonic() < until and len(sent) != enough:
             await asyncio.sleep(0.02)
-            if len(frames) == 1 + len(ahead.neighbours(panel.controls[name])):
-                return
 
     asyncio.run(move())
-    return list(frames)
+    return list(sent)
 
 
 @pytest.mark.parametrize(("kind", "name"), SLIDERS)
@@ -43,7 +45,7 @@ def test_a_frame_is_what_the_panel_shows_once_it_is_there(kind: str, name: str, 
     panel = PANELS[kind]()
     monkeypatch.setattr(panel, "QUICK", 100.0)  # here a busy machine may take its time
     _, start = ahead.neighbours(panel.controls[name])[0]
-    frames = sent_after_moving(panel, name, start)
+    frames = sent_after(panel, (name, start), enough=3)
     here = (ahead.state(panel.controls[name]), start)  # the way back
     beside = [here, *ahead.neighbours(panel.controls[name])]
     assert [frame["value"] for frame in frames] == [state for state, _ in beside]
@@ -68,16 +70,9 @@ def test_settings_are_compared_as_the_browser_has_them() -> None:
 
 
 def test_what_was_sent_is_void_once_something_else_than_a_slider_changes() -> None:
-    panel, sent = explorers.sigma_sweep(), []
-    panel._courier.send = sent.append
-
-    async def move() -> None:
-        panel.controls["seed"].value = 1
-        await asyncio.sleep(0.6)
-
-    asyncio.run(move())
-    assert {message["name"] for message in sent} == {"seed"}
-    sent.clear()
+    panel = explorers.sigma_sweep()
+    assert {message["name"] for message in sent_after(panel, ("seed", 1))} == {"seed"}
+    panel._courier.send = (sent := []).append
     panel.QUICK = 0.0  # as if it took long
     panel.controls["pasted"].value = "nothing that is read yet"
     assert [(message["name"], "shows" in message) for message in sent] == [("", False)]
@@ -86,16 +81,7 @@ def test_what_was_sent_is_void_once_something_else_than_a_slider_changes() -> No
 
 
 def test_who_has_moved_on_gets_no_old_picture() -> None:
-    panel, frames = explorers.simulator(), []
-    panel._courier.send = frames.append
-
-    async def move() -> None:
-        panel.controls["slots"].value = 40
-        await asyncio.sleep(0.001)
-        panel.controls["seed"].value = 3
-        await asyncio.sleep(1)
-
-    asyncio.run(move())
+    frames = sent_after(explorers.simulator(), ("slots", 40), ("seed", 3))
     assert [frame["name"] for frame in frames if frame["value"] != frame["base"][frame["name"]]] == ["seed"] * 2
 
 
@@ -103,7 +89,7 @@ def test_what_cannot_be_drawn_ahead_is_left_for_the_reader_to_meet(monkeypatch) 
     panel = explorers.eight_requests()
     good = panel.render
     monkeypatch.setattr(panel, "render", lambda settings: good(settings) if settings["slots"] < 10 else 1 / 0)
-    frames = sent_after_moving(panel, "slots", 9)
+    frames = sent_after(panel, ("slots", 9))
     assert [frame["value"] for frame in frames] == [9, 8]
     assert not panel.error
 
@@ -124,21 +110,14 @@ def test_the_kernel_has_the_last_word_even_if_it_says_what_it_said(monkeypatch) 
 
 
 def test_a_knob_that_changes_the_steps_is_not_drawn_ahead() -> None:
-    panel, frames = explorers.step_player("memory too short"), []
-    panel._courier.send = frames.append
-
-    async def move() -> None:
-        panel.controls["num_gpu_blocks"].value -= 1
-        await asyncio.sleep(0.5)
-
-    asyncio.run(move())
-    assert frames == []
+    panel = explorers.step_player("memory too short")
+    assert sent_after(panel, ("num_gpu_blocks", panel.controls["num_gpu_blocks"].value - 1)) == []
 
 
 def test_a_slow_picture_is_not_drawn_ahead(monkeypatch) -> None:
     panel = explorers.eight_requests()
     monkeypatch.setattr(panel, "QUICK", 0.0)
-    assert sent_after_moving(panel, "slots", 9) == []
+    assert sent_after(panel, ("slots", 9)) == []
 
 
 @pytest.mark.parametrize("where", ["no anywidget", "Colab"])

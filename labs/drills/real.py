@@ -1,6 +1,6 @@
 """Incidents recorded on a real vLLM, each fix with a run of its own: nothing here is simulated.
 
-The loads are for the tiny model on two cores, which makes a token in about 10 ms and computes two prompt tokens in one.
+The loads are for the tiny model on two cores: a decode step takes it some 10 ms, a prompt token half a millisecond.
 tests/record_dashboards.py records them.
 """
 from __future__ import annotations

@@ -208,15 +208,16 @@ class Panel(Displayed):
         began = time.perf_counter()
         with suppress(Exception):
             if first:  # the way back: a reader may return before the kernel has heard of it
-                self._send_frame(name, ahead.state(self.controls[name]), self.shown)
-            self._send_frame(name, state, self.render(self.imagined(name, value)))
+                here = {place: widget.value for place, widget in self._places.items()}
+                self._send_frame(name, ahead.state(self.controls[name]), here)
+            self._send_frame(name, state, self._html(self.render(self.imagined(name, value))))
         if time.perf_counter() - began < self.QUICK:
             self._later(generation, name, rest)
 
-    def _send_frame(self, name: str, state: Any, view: View) -> None:
-        """What the panel shows once the control `name` is in `state`."""
+    def _send_frame(self, name: str, state: Any, shows: Mapping[str, str]) -> None:
+        """What each place of the panel shows once the control `name` is in `state`."""
         self._sent = True
-        self._courier.send({"generation": self._generation, "name": name, "value": state, "shows": self._html(view),
+        self._courier.send({"generation": self._generation, "name": name, "value": state, "shows": shows,
                             "base": ahead.base(self.controls)})
 
     @contextmanager

@@ -42,12 +42,8 @@ class Record:
         if choices is None and not usage:
             raise StreamError(str(getattr(event, "message", None) or event))
         for choice in choices or ():  # none in the chunk that carries the usage
-            if not (hasattr(choice, "text") or hasattr(choice, "delta")):
-                raise StreamError(f"a choice with neither text nor delta: {choice}")
             self.finish_reason = getattr(choice, "finish_reason", None) or self.finish_reason
             text = _text(choice)
-            if not isinstance(text, str):
-                raise StreamError(f"a text that is none: {choice}")
             self.text.append(text)
             count = self._count(choice, before, usage, bool(text))
             if count or (count is None and text):
@@ -103,11 +99,15 @@ class Record:
 
 
 def _text(choice: Any) -> str:
-    """The text of a completion's or a chat's chunk, reasoning and tool calls included; "" for the role chunk."""
-    delta = getattr(choice, "delta", None)
-    if delta is None:
-        return getattr(choice, "text", None) or ""
-    parts = [getattr(delta, name, None) for name in ("reasoning_content", "reasoning", "content", "refusal")]
-    for call in getattr(delta, "tool_calls", None) or ():
+    """The text of a completion's or a chat's chunk, reasoning and tool calls included; "" for the role chunk.
+
+    Raises StreamError for what has no such text.
+    """
+    holder = getattr(choice, "delta", None) or choice
+    parts = [getattr(holder, name, None) for name in ("text", "reasoning_content", "reasoning", "content", "refusal")]
+    for call in getattr(holder, "tool_calls", None) or ():
         parts.append(getattr(getattr(call, "function", None), "arguments", None))
-    return "".join(str(part) for part in parts if part)
+    said = [part for part in parts if part]
+    if not (hasattr(choice, "text") or hasattr(choice, "delta")) or not all(isinstance(part, str) for part in said):
+        raise StreamError(f"a choice without a text: {choice}")
+    return "".join(said)

@@ -16,6 +16,7 @@ import numpy as np
 
 from labs.live.baseline import ENGINE, run_batches
 from labs.live.client import measure
+from labs.live.engines import is_address
 from labs.live.launch import DEFAULT_MODEL
 from labs.live.measurement import NAN, Ask, Measurement
 from labs.live.models import REAL
@@ -205,8 +206,7 @@ def open_bench(engine: str = "auto", model: str | None = None, *, slots: int | N
     engine = os.environ.get(ENGINE_NAMED, engine) if engine == "auto" else engine
     if engine == "recording" and recorded:
         return Bench(None, slots, recorded, "it was asked for the recording.", model)
-    engine = str(engine)  # whatever was typed, `start` says what it would take
-    url = "/" in engine
+    url = is_address(engine)
     ours = {k: v for k, v in flags.items() if k == "api_key"} if url else {"max_num_seqs": slots} | flags
     try:
         server = start(engine, model, progress=say, **ours)

@@ -80,6 +80,11 @@ def find(kind: str, python: str | os.PathLike | None = None) -> Found | None:
     return next((one for one in found if one and one.kind == kind), None)
 
 
+def is_address(engine: object) -> bool:
+    """Whether a server that runs already is meant, and not a kind of engine."""
+    return "/" in str(engine)
+
+
 def choose(engine: str, python: str | os.PathLike | None = None) -> Choice:
     """The engine that was named, or the best at hand. Raises ServerError if the one named cannot be had."""
     if engine not in ("auto", *ENGINES):

@@ -175,7 +175,7 @@ def start(
     clock = Clock(timeout, progress)
     key = str(flags.pop("api_key", None) or "")
     engine = str(engine)
-    if "/" in engine:
+    if engines.is_address(engine):
         return _connect(engine, model, key or os.environ.get("OPENAI_API_KEY"), clock)
     if flags.pop("host", HOST) not in (HOST, "localhost"):
         raise ServerError("The server would listen beyond this machine.", "Leave host out.")
