@@ -34,9 +34,10 @@ class Course:
         return explorers.prediction(question, low, high, unit, lambda value: self.progress.predict(name, value),
                                     self.progress.prediction(name))
 
-    def reveal(self, name: str, actual: float, unit: str = "", digits: int = 0) -> Reveal:
-        """The prediction stored under `name` beside what happened."""
-        return Reveal(self.progress.prediction(name), float(actual), unit, digits, self._note())
+    def reveal(self, name: str, actual: float | None, unit: str = "", digits: int = 0) -> Reveal:
+        """The prediction stored under `name` beside what happened; None: nothing has yet."""
+        actual = None if actual is None else float(actual)
+        return Reveal(self.progress.prediction(name), actual, unit, digits, self._note())
 
     def _note(self) -> str:
         """What is the matter with the progress file, if anything is and it was not said yet."""
@@ -77,10 +78,10 @@ class Course:
 
 @dataclass(frozen=True)
 class Reveal:
-    """A prediction (None if there was none) beside the number that came out."""
+    """A prediction (None if there was none) beside the number that came out (None if none has yet)."""
 
     predicted: float | None
-    actual: float
+    actual: float | None
     unit: str = ""
     digits: int = 0
     note: str = ""
@@ -103,6 +104,8 @@ class Reveal:
 
     @property
     def _what(self) -> str:
+        if self.actual is None:
+            return "There is no result yet: answer above, then run this cell again."
         if self.predicted is None:
             return f"It is {self._number(self.actual)}."
         difference = self.predicted - self.actual

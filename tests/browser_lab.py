@@ -26,6 +26,21 @@ CHROMIUM_FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-
                   "--disable-component-update", "--disable-sync")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 READY, RUN = 120, 180  # seconds
+# Texts of the picture that lie over each other, or outside of it. A halo of 1 unit is not yet an overlap.
+CLASHES = """svg => {
+    const view = svg.viewBox.baseVal, found = [];
+    const all = [...svg.querySelectorAll('text')].map(e => [e.textContent, e.getBBox()]);
+    all.forEach(([words, a], i) => {
+        const inside = a.x >= 0 && a.y >= 0 && a.x + a.width <= view.width && a.y + a.height <= view.height;
+        if (!inside) found.push(words + ' | cut');
+        all.slice(i + 1).forEach(([others, b]) => {
+            const wide = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
+            const high = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
+            if (wide > 1 && high > 3) found.push(words + ' | ' + others);
+        });
+    });
+    return found;
+}"""
 
 
 def chromium_path() -> str | None:

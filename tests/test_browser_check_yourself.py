@@ -5,13 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browser_lab import Lab, opened
+from browser_lab import CLASHES, Lab, opened
 from playwright.sync_api import Browser, Locator, Page
 
+from labs.drills import DRILLS, REAL
+from labs.drills.picture import draw
 from labs.quiz import of_the_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 NAME = "07_check_yourself.ipynb"
+# Texts of a dashboard that stand in a chart's frame, where its curves are. A halo of 1 unit is not yet inside.
+COVERING = """svg => {
+    const frames = [...svg.querySelectorAll('rect[fill=none]')].map(e => e.getBBox());
+    return [...svg.querySelectorAll('text')].filter(e => frames.some(f => {
+        const b = e.getBBox();
+        const wide = Math.min(b.x + b.width, f.x + f.width) - Math.max(b.x, f.x);
+        const high = Math.min(b.y + b.height, f.y + f.height) - Math.max(b.y, f.y);
+        return wide > 1 && high > 3;
+    })).map(e => e.textContent);
+}"""
 
 
 def cell_of(page: Page, source: str) -> Locator:
@@ -62,3 +74,15 @@ def test_a_reader_answers_looks_and_prints(lab: Lab, chrome: Browser, shots: Pat
         page.screenshot(path=shots / "07_certificate.png")
         assert session.problems == []
     assert "Ada &lt;b&gt;Lovelace&lt;/b&gt;" in (lab.folder / "notebooks/certificate.html").read_text()
+
+
+def test_no_words_of_a_dashboard_lie_over_its_curves_or_over_others(chrome: Browser) -> None:
+    page = chrome.new_page()
+    for drill in (*DRILLS, *REAL):
+        shown = {"before": drill.dashboard} | {fix.key: drill.after(fix) for fix in drill.fixes}
+        for name, after in shown.items():
+            page.set_content(draw(after, drill.alarm, drill.dashboard).inline("x"))
+            svg = page.locator("svg")
+            assert svg.locator("rect[fill=none]").count() == 9
+            assert svg.evaluate(COVERING) == svg.evaluate(CLASHES) == [], (drill.id, name)
+    page.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browser_lab import Lab, numbers, opened, outputs
+from browser_lab import CLASHES, Lab, numbers, opened, outputs
 from player_page import CELL, PATIENCE, choose, control, focus_steps, open_panel, wait_for_step
 from playwright.sync_api import Browser, Locator
 from run_player import expected, expected_split, records
@@ -14,21 +14,6 @@ from labs.presets import PRESETS, Preset
 
 pytestmark = pytest.mark.browser
 EACH = pytest.mark.parametrize("preset", PRESETS.values(), ids=lambda preset: preset.name)
-# Texts of the picture that lie over each other, or outside of it. A halo of 1 unit is not yet an overlap.
-CLASHES = """svg => {
-    const view = svg.viewBox.baseVal, found = [];
-    const all = [...svg.querySelectorAll('text')].map(e => [e.textContent, e.getBBox()]);
-    all.forEach(([words, a], i) => {
-        const inside = a.x >= 0 && a.y >= 0 && a.x + a.width <= view.width && a.y + a.height <= view.height;
-        if (!inside) found.push(words + ' | cut');
-        all.slice(i + 1).forEach(([others, b]) => {
-            const wide = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
-            const high = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
-            if (wide > 1 && high > 3) found.push(words + ' | ' + others);
-        });
-    });
-    return found;
-}"""
 
 
 def assert_numbers(panel: Locator, record, config, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import heapq
 import html
@@ -787,6 +788,28 @@ def test_an_unknown_exercise_is_the_callers_error():
         check("next_slots", None)
     with pytest.raises(ValueError, match="no exercise None"):
         check(None, None)
+    with pytest.raises(ValueError, match="did you mean 'next_slot'"):
+        check("Next slot", None)
+    with pytest.raises(ValueError, match="'qqq': choose from .*, gain, "):
+        check("qqq", None)
+
+
+def test_an_answer_that_gives_pythons_names_another_meaning_spoils_only_itself():
+    before = dict(vars(builtins))
+
+    def answer(lengths):
+        builtins.len = builtins.type = builtins.str = builtins.isinstance = None
+        builtins.surplus = 1
+        return {}["no such key"]
+
+    try:
+        result = check("slot_steps_wasted", answer)
+        after = dict(vars(builtins))
+    finally:
+        vars(builtins).update(before)
+        vars(builtins).pop("surplus", None)
+    assert "KeyError" in result.message
+    assert after == before
 
 
 # ---------------------------------------------------------------- how it is shown

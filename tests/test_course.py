@@ -22,6 +22,9 @@ def test_reveals_in_words() -> None:
     assert repr(Reveal(None, 950, "steps")).endswith("run this cell again. It is 950 steps.")
     assert repr(Reveal(950, 950.4, "steps")) == "You predicted 950 steps. It is 950 steps: exactly that."
     assert repr(Reveal(1000, 950, "steps")) == "You predicted 1,000 steps. It is 950 steps: you were 50 steps too high."
+    for predicted in (None, 3):
+        assert repr(Reveal(predicted, None, "drills")).endswith("There is no result yet: answer above, then run this "
+                                                                "cell again.")
     assert "<b>" in Reveal(1, 2, "<b>")._repr_html_() and "&lt;b&gt;" in Reveal(1, 2, "<b>")._repr_html_()
 
 

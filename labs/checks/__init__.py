@@ -1,6 +1,7 @@
 """Checks of the exercises: `check("gain", gain)` says passed, not yet (with a hint), or not attempted yet."""
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import Any
 
@@ -24,8 +25,10 @@ def check(exercise_id: str, answer: Any, attempt: int = 1, progress: Progress | 
     """
     exercise = EXERCISES.get(exercise_id)
     if exercise is None:
-        near = get_close_matches(str(exercise_id), EXERCISES, 1)
-        raise ValueError(f"there is no exercise {exercise_id!r}" + (f": did you mean {near[0]!r}?" if near else ""))
+        asked = re.sub(r"\W+", "_", str(exercise_id)).lower()
+        near = get_close_matches(asked, EXERCISES, 1, 0.5)
+        raise ValueError(f"there is no exercise {exercise_id!r}: " + (
+            f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(EXERCISES)}"))
     marks_itself = isinstance(exercise, step_loop.Structured)
     finding = exercise.mark(answer, limit_s) if marks_itself else mark(exercise, answer, limit_s)
     if progress is not None and finding.status != NOT_ATTEMPTED:

@@ -1,6 +1,7 @@
 """Calling code that may raise, print, warn, or never end."""
 from __future__ import annotations
 
+import builtins
 import io
 import signal
 import sys
@@ -57,10 +58,25 @@ def time_limit(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
 
 
+@contextmanager
+def restored_builtins() -> Iterator[None]:
+    """Put Python's own names back after the block: an answer that gives `sum` another meaning spoils only itself."""
+    names = vars(builtins)
+    before = dict(names)
+    try:
+        yield
+    finally:
+        names.update(before)
+        for added in before.keys() ^ names.keys():
+            del names[added]
+
+
 def outcome(function: Callable[..., Any], args: tuple) -> Outcome:
     """What `function(*args)` gives, as an `Outcome`; an exception becomes words. An interrupt passes through."""
     try:
-        return read(function(*args))
+        with restored_builtins():
+            answer = function(*args)
+        return read(answer)
     except (KeyboardInterrupt, TooSlow):
         raise
     except NotImplementedError as error:

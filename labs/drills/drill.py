@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from labs.drills.causes import CAUSES, Cause
 from labs.drills.telemetry import Dashboard, Summary, simulate
@@ -47,7 +48,7 @@ SYMPTOMS = {symptom.key: symptom for symptom in (
             lambda before, after: HORIZON - after.summary.last_token < 2),
     Symptom("little_work", lambda s: f"Each GPU makes {s.tokens_per_second:.0f} tokens a second; somebody had "
                                      "promised thousands.",
-            "at least 300 tokens a second and GPU, and p99 TTFT at the client of at most 2 s",
+            "at least 300 tokens a second per GPU, and p99 TTFT at the client of at most 2 s",
             lambda d: d.summary.tokens_per_second < 200,
             lambda before, after: after.summary.tokens_per_second >= 300 and _soon(after)),
 )}
@@ -90,6 +91,7 @@ class Drill:
     cause: str
     offered: tuple[str, ...]
     fixes: tuple[Fix, ...] = field(repr=False)
+    device: ClassVar[str] = "GPU"  # what one replica runs on
 
     def __post_init__(self) -> None:
         if self.cause not in self.offered or not {*self.offered} <= {*CAUSES}:

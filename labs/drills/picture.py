@@ -41,7 +41,7 @@ def charts(d: Dashboard, before: Dashboard | None = None) -> list[Chart]:
                           line("client_ttft_p99", "p99 at client")], spec=",.2g", least_top=0.1),
         Chart("ITL, ms", [line("itl_p50", "p50", 1000), line("itl_p95", "p95", 1000)], 40, "target 40", least_top=20),
         Chart("preemptions in 2 s", [line("preemptions")], least_top=4),
-        Chart("tokens a step", [line("tokens_per_step")], budget, f"budget {budget:,}", least_top=10),
+        Chart("tokens a step, mean", [line("tokens_per_step")], budget, f"budget {budget:,}", least_top=10),
         Chart("largest tenant: not recorded" if math.isnan(d.summary.largest_tenant) else "largest tenant, % of tokens",
               [line("largest_tenant", times=PERCENT)], least_top=100),
         Chart("prefix-cache hits, %", [line("cache_hits", times=PERCENT)], least_top=100),
@@ -58,8 +58,8 @@ def words(d: Dashboard) -> str:
             f"{_range(series['waiting'])}, at the end {series['waiting'][-1]:.0f}; KV use {s.kv_usage:.0%} on average "
             f"and {s.kv_max:.0%} at most; {s.preemptions} preemptions{again}. "
             f"TTFT p50 {s.ttft_p50:.2f} s, p99 {s.ttft_p99:.2f} s, at the client {s.client_ttft_p99:.2f} s; ITL "
-            f"p50 {1e3 * s.itl_p50:.0f} ms, p95 {1e3 * s.itl_p95:.0f} ms; {s.tokens_per_step:.0f} tokens a step; "
-            f"{tenant}; prefix-cache hits "
+            f"p50 {1e3 * s.itl_p50:.0f} ms, p95 {1e3 * s.itl_p95:.0f} ms; "
+            f"{s.tokens_per_step:.0f} tokens a step on average; {tenant}; prefix-cache hits "
             f"{s.cache_hits_first:.0%} at first and {s.cache_hits_last:.0%} at last; the last token came at "
             f"{s.last_token:.0f} s.")
 

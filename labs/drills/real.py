@@ -18,6 +18,8 @@ from labs.scheduler import SchedulerConfig
 class RecordedDrill(Drill):
     """A drill whose dashboards were recorded: its own by its id, that after a fix by the id and the fix's key."""
 
+    device = "server"
+
     @property
     def dashboard(self) -> Dashboard:
         """What the one on call saw."""

@@ -123,7 +123,7 @@ MISREAD_BENCHMARK = Drill(
          "{a.running_max:.0f} of them is used. {a.tokens_per_second:.0f} tokens a second, as before.",
          lambda b, a: a.running_max == 1 and a.tokens_per_second == b.tokens_per_second),
      Fix("replica", "Add a replica", traffic(replicas=2),
-         "The one request is at one of the two; the other idles: {a.tokens_per_second:.0f} tokens a second and GPU.",
+         "The one request is at one of the two; the other idles: {a.tokens_per_second:.0f} tokens a second per GPU.",
          lambda b, a: a.tokens_per_second < 0.6 * b.tokens_per_second),
      Fix("short", "Ask for half as many tokens in each request", streams("benchmark", output=64),
          "Twice as many requests, one after the other: still one at a time, and {a.tokens_per_second:.0f} tokens a "
@@ -139,7 +139,7 @@ UNDER_LOAD = Drill(
     Scenario((Stream("chat", rate=6, seed=10),), USUAL, replicas=4),
     "under_load", ("misread_benchmark", "token_budget", "client_batcher", "under_load"),
     (Fix("replica", "Add a fifth replica", traffic(replicas=5),
-         "The same work on more GPUs: {a.tokens_per_second:.0f} tokens a second and GPU after "
+         "The same work on more GPUs: {a.tokens_per_second:.0f} tokens a second per GPU after "
          "{b.tokens_per_second:.0f}.", lambda b, a: a.tokens_per_second < b.tokens_per_second),
      Fix("one", "Keep one replica, and watch waiting and KV use", lambda s: replace(s, replicas=1),
          "All the work was little: {a.tokens_per_second:.0f} tokens a second on one, KV use {a.kv_max:.0%} at most, "

@@ -150,7 +150,8 @@ class DrillPanel(Displayed):
         self._picture.value = draw(dashboard, title, before).inline(self.model_id)
         self._numbers.value = numbers_html([
             (f"{s.client_ttft_p99:.2f} s", "p99 TTFT at the client"), (f"{1e3 * s.itl_p95:.0f} ms", "p95 ITL"),
-            (f"{s.tokens_per_second:,.0f}", "tokens a second and GPU"), (f"{s.unanswered:,}", "without an answer yet")])
+            (f"{s.tokens_per_second:,.0f}", f"tokens a second per {self.drill.device}"),
+            (f"{s.unanswered:,}", "without an answer yet")])
 
     def _guarded(self, action: Callable[[], None], place: w.HTML) -> None:
         """Whatever goes wrong is said where the reader looks."""

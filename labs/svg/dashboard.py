@@ -13,6 +13,7 @@ from labs.svg.marks import FAINT, INK, OKABE_ITO, WIDTH, Picture, box, path, pic
 ACROSS, LEFT, RIGHT, GAP = 3, 46.0, 16.0, 56.0  # charts in a row; pixels: margins, and between two charts
 TOP, HIGH, APART = 92.0, 92.0, 152.0  # pixels: the first chart's top, a chart's height, from one row to the next
 BEFORE = "#8A8A8A"
+LIMIT = f'stroke="{INK}" stroke-width="1.2" stroke-dasharray="3 3"'  # how a limit's line is drawn
 COLOURS, DASHES = (OKABE_ITO[0], OKABE_ITO[3], "#000000"), ("", "7 4", "2 4")
 
 
@@ -54,7 +55,7 @@ def _chart(chart: Chart, x: float, y: float, wide: float, seconds: float) -> lis
     """One chart with its frame."""
     top = _top(chart)
     parts = [box(x, y, wide, HIGH, "none", f' stroke="{FAINT}"'), text(x - 28, y - 14, chart.title, 14, weight="bold")]
-    parts += _legend(chart, x + wide, y - 14)
+    parts += _legend(chart, x + wide, y - 14, top)
     parts += [text(x - 5, y + 5, format(top, chart.spec), 12, "end"), text(x - 5, y + HIGH + 4, "0", 12, "end")]
     for second, anchor in ((0, "start"), (seconds / 2, "middle"), (seconds, "end")):
         at = x + wide * second / seconds
@@ -79,31 +80,36 @@ def _top(chart: Chart) -> float:
 
 
 def _limit(chart: Chart, x: float, y: float, wide: float, top: float) -> list[str]:
-    """A dashed line at the limit, or a word that it is far above."""
-    if chart.limit is None:
+    """A dashed line at the limit, unless it is above the chart."""
+    if chart.limit is None or chart.limit > top:
         return []
-    if chart.limit > top:
-        return [text(x + wide - 4, y + 14, f"↑ {chart.limit_name}", 12, "end", halo=True)]
     at = y + HIGH * (1 - chart.limit / top)
-    below = at + 14 if at - y < 14 else at - 4
-    return [f'<path d="M{x:.1f} {at:.1f}h{wide:.1f}" stroke="{INK}" stroke-width="1.2" stroke-dasharray="3 3"/>',
-            text(x + wide - 4, below, chart.limit_name, 12, "end", halo=True)]
+    return [f'<path d="M{x:.1f} {at:.1f}h{wide:.1f}" {LIMIT}/>']
 
 
-def _legend(chart: Chart, right: float, y: float) -> list[str]:
-    """Names of the lines with a piece of each, at the right end of the title."""
+def _legend(chart: Chart, right: float, y: float, top: float) -> list[str]:
+    """Names of the limit and of the lines, each with a piece of it, at the right end of the title, clear of the curves.
+
+    The name of a limit that is above the chart carries an arrow instead.
+    """
+    named = [(line.name, f'stroke="{COLOURS[i]}" stroke-width="2.2" stroke-dasharray="{DASHES[i] or "none"}"')
+             for i, line in enumerate(chart.lines) if line.name]
+    if chart.limit is not None:
+        named.insert(0, (chart.limit_name, LIMIT) if chart.limit <= top else (f"↑ {chart.limit_name}", ""))
     parts, at = [], right
-    for number in reversed(range(len(chart.lines))):
-        name = chart.lines[number].name
-        if not name:
-            continue
-        at -= 6.4 * len(name)
-        parts.append(text(at, y, name, 12))
-        at -= 26
-        dash = f' stroke-dasharray="{DASHES[number]}"' if DASHES[number] else ""
-        parts.append(f'<path d="M{at:.1f} {y - 4:.1f}h22" stroke="{COLOURS[number]}" stroke-width="2.2"{dash}/>')
+    for name, stroke in reversed(named):
+        parts.append(text(at, y, name, 12, "end"))
+        at -= _width(name, 12)
+        if stroke:
+            at -= 27
+            parts.append(f'<path d="M{at:.1f} {y - 4:.1f}h22" {stroke}/>')
         at -= 8
     return parts
+
+
+def _width(words: str, size: float) -> float:
+    """About how wide a sans-serif font sets `words`, in pixels: enough to leave room for them."""
+    return size * sum(0.83 if c in "mw" else 0.28 if c in " ,.ijlt" else 0.56 for c in words)
 
 
 def _curve(values: np.ndarray, x: float, y: float, wide: float, top: float, colour: str, dash: str,
