@@ -1,12 +1,17 @@
 """From a slider's event to the new picture on screen, for each explorer beside a plain `interact` with a new figure.
 
-`python tests/bench_sliders.py [events]` starts a JupyterLab and a headless Chromium, presses an arrow key on a slider
-of one and of the other in turn, and prints medians, 95th percentiles and the ratio. An arrow key is one step, as
-dragging is many: what lies a step further has been drawn ahead (labs/explorers/ahead.py). A jump of five steps (the
-page keys) has to wait for the kernel, so it is measured too. `interact` is used as tutorials
-use it (tests/plain.py), with matplotlib's figure as SVG, which is as sharp at every size as the explorer's picture, and
-once more as PNG, Jupyter's default, which is coarser and quicker. A time runs from the key's event in the page until
-the frame that holds the new picture has been painted. Run it on an idle machine.
+`python tests/bench_sliders.py [events]` starts a JupyterLab and a headless Chromium, and moves a slider of one and of
+the other in turn; it prints medians, 95th percentiles and ratios. A slider is moved in three ways:
+
+- by an arrow key, one step, as dragging is many: what lies a step further has been drawn ahead
+  (labs/explorers/ahead.py);
+- by a press on its track, far off, where the pointer has rested for a fifth of a second: that is drawn ahead too, while
+  the reader aims;
+- by a page key, five steps at once without any warning: that has to wait for the kernel.
+
+`interact` is used as tutorials use it (tests/plain.py), with matplotlib's figure as SVG, which is as sharp at every
+size as the explorer's picture, and once more as PNG, Jupyter's default, which is coarser and quicker. A time runs from
+the event in the page until the frame that holds the new picture has been painted. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -19,8 +24,8 @@ import plain
 from browser_lab import Lab, browser, chromium_path, jupyter_lab, opened
 from playwright.sync_api import Browser, Page
 
-EVENTS, PAUSE = 20, 250  # per way of drawing; milliseconds between two events
-STEP, JUMP = ("ArrowRight", "ArrowLeft"), ("PageUp", "PageDown")
+EVENTS, PAUSE, AIM = 20, 250, 200  # per way; milliseconds between two events, and from resting to a press
+STEP, PRESS, JUMP = ("ArrowRight", "ArrowLeft"), (0.3, 0.7), ("PageUp", "PageDown")  # keys, or places on the track
 FORMS = ("svg", "png")
 HEAD = "%matplotlib inline\n%config InlineBackend.figure_format = '{form}'\nfrom labs import explorers\n"
 SLIDER = {"eight_requests": "slots", "simulator": "slots", "sigma_sweep": "sigma"}
@@ -34,7 +39,8 @@ ARM = """(selector) => {
     const before = look();
     let began = null;
     window.took = new Promise(resolve => {
-        document.addEventListener('keydown', () => { began = performance.now(); }, {capture: true, once: true});
+        for (const kind of ['keydown', 'pointerdown'])
+            document.addEventListener(kind, () => { began ??= performance.now(); }, {capture: true, once: true});
         const check = () => {
             const now = look();
             if (began === null || now === null || now === before) return;
@@ -48,26 +54,34 @@ ARM = """(selector) => {
 }"""
 
 
-def event_to_picture(page: Page, cell: int, slider: str, key: str) -> float:
-    """Milliseconds from one key press on the cell's slider to its new picture."""
+def event_to_picture(page: Page, cell: int, slider: str, how: str | float) -> float:
+    """Milliseconds from a key on the cell's slider, or a press at a place of its track, to its new picture."""
     sliders = page.locator(".jp-CodeCell").nth(cell).locator(".widget-slider").filter(has_text=slider)
-    sliders.first.locator(".noUi-handle").focus()
-    page.evaluate(ARM, cell)
-    page.keyboard.press(key)
+    if isinstance(how, str):
+        sliders.first.locator(".noUi-handle").focus()
+        page.evaluate(ARM, cell)
+        page.keyboard.press(how)
+    else:
+        box = sliders.first.locator(".noUi-base").bounding_box()
+        page.mouse.move(box["x"] + how * box["width"], box["y"] + box["height"] / 2, steps=10)
+        page.wait_for_timeout(AIM)
+        page.evaluate(ARM, cell)
+        page.mouse.down()
+        page.mouse.up()
     return page.evaluate("Promise.race([window.took, new Promise((_, no) => setTimeout(no, 20000, 'no new picture'))])")
 
 
 def measure(chrome: Browser, lab: Lab, name: str, form: str, events: int) -> list[list[float]]:
-    """Times of the explorer for a step and for a jump, and of `interact` for a step, in turn."""
+    """Times of the explorer for a step, a press and a jump, and of `interact` for a step, in turn."""
     first = HEAD.format(form=form) + plain.COMMON + f"explorers.{name}()"
     book = lab.notebook(f"{name}_{form}.ipynb", first, plain.CELLS[name])
-    ways: list[tuple[int, tuple[str, str], list[float]]] = [(0, STEP, []), (0, JUMP, []), (1, STEP, [])]
+    ways: list[tuple[int, tuple, list[float]]] = [(0, STEP, []), (0, PRESS, []), (0, JUMP, []), (1, STEP, [])]
     with opened(chrome, lab, book, height=2600) as session:
         page = session.page
         page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea img").wait_for()
         for i in range(-3, events):  # the first three warm up
-            for cell, keys, times in ways:
-                took = event_to_picture(page, cell, SLIDER[name], keys[i % 2])
+            for cell, hows, times in ways:
+                took = event_to_picture(page, cell, SLIDER[name], hows[i % 2])
                 page.wait_for_timeout(PAUSE)
                 if i >= 0:
                     times.append(took)
@@ -84,15 +98,16 @@ def main(events: int) -> None:
     if not (path := chromium_path()):
         sys.exit("no browser: install chromium, or name one in LABS_CHROMIUM")
     print(f"milliseconds, {events} events each; median/p95")
-    print(f"{'':24}{'explorer, a step':>18}{'a jump':>14}{'interact':>14}{'ratio: a step':>15}{'a jump':>9}")
+    names = ("a step", "a press", "a jump", "interact", *(f"ratio: {way}" for way in ("step", "press", "jump")))
+    print(f"{'explorer':24}" + "".join(f"{name:>14}" for name in names))
     with tempfile.TemporaryDirectory() as folder, jupyter_lab(Path(folder)) as lab, browser(path) as chrome:
         for form in FORMS:
             for name in plain.CELLS:
                 times = measure(chrome, lab, name, form, events)
                 shown = [f"{quantile(t, 0.5):.0f}/{quantile(t, 0.95):.0f}" for t in times]
-                step, jump, plainly = (quantile(t, 0.5) for t in times)
-                print(f"{name + ', ' + form:24}{shown[0]:>18}{shown[1]:>14}{shown[2]:>14}"
-                      f"{plainly / step:>14.1f}x{plainly / jump:>8.1f}x", flush=True)
+                *ours, plainly = (quantile(t, 0.5) for t in times)
+                print(f"{name + ', ' + form:24}" + "".join(f"{took:>14}" for took in shown)
+                      + "".join(f"{plainly / own:13.1f}x" for own in ours), flush=True)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,60 @@ def test_settings_are_compared_as_the_browser_has_them() -> None:
     assert ahead.base(controls) == {"n": 3, "pick": 1}
 
 
+def test_where_a_slider_can_be() -> None:
+    picks = w.SelectionSlider(value=20, options=[("a", 10), ("b", 20)])
+    whole, part = w.IntSlider(value=1, min=1, max=3), w.FloatSlider(value=0.3, min=0.0, max=2.0, step=0.1)
+    assert (ahead.at(picks, 0), ahead.at(whole, 3.0), ahead.at(part, 0.1 * 3)) == ([(0, 10)], [(3, 3)], [(0.3, 0.3)])
+    outside = [(picks, 2), (picks, -1), (whole, 4), (part, -0.1), (whole, None), (part, float("nan")), (whole, "2"),
+               (w.Text("7"), 1), (w.Dropdown(options=[1, 2]), 1)]
+    assert [ahead.at(*where) for where in outside] == [[]] * len(outside)
+
+
+def aimed(panel: explorers.Panel, name: str, state: object) -> list[dict]:
+    """What is sent when the browser asks for a control in `state`."""
+    panel._courier.send = (sent := []).append
+    panel._courier._handle_custom_msg({"name": name, "state": state}, [])
+    return sent
+
+
+@pytest.mark.parametrize("kind", PANELS)
+def test_what_is_aimed_at_is_what_the_panel_shows_once_it_is_there(kind: str, monkeypatch) -> None:
+    panel = PANELS[kind]()
+    monkeypatch.setattr(panel, "QUICK", 100.0)
+    panel.render_now()
+    for name, control in panel.controls.items():
+        ends = (0, len(control.options) - 1) if isinstance(control, w.SelectionSlider) else (
+            getattr(control, "min", None), getattr(control, "max", None))
+        for end in ends:
+            frames = aimed(panel, name, end)
+            if not ahead.at(control, end) or not panel.foresees(name):
+                assert frames == []
+                continue
+            (state, there), = ahead.at(control, end)
+            here = panel.values[name]
+            assert [(frame["name"], frame["value"]) for frame in frames] == [(name, state)]
+            panel.set(**{name: there})
+            assert {place: widget.value for place, widget in panel._places.items()} == frames[0]["shows"]
+            panel.set(**{name: here})
+
+
+@pytest.mark.parametrize("asked", [{}, {"name": "slots"}, {"name": "no such", "state": 3}, {"name": 7, "state": 3},
+                                   {"name": "slots", "state": 10**9}, {"name": "slots", "state": [1]}])
+def test_nobody_is_troubled_by_what_makes_no_sense(asked: dict) -> None:
+    panel = explorers.eight_requests()
+    panel._courier.send = (sent := []).append
+    panel._courier._handle_custom_msg(asked, [])
+    assert sent == []
+
+
+def test_where_pictures_take_long_nothing_is_drawn_for_a_pointer(monkeypatch) -> None:
+    panel = explorers.eight_requests()
+    assert len(aimed(panel, "slots", 12)) == 1
+    monkeypatch.setattr(panel, "QUICK", 0.0)
+    assert len(aimed(panel, "slots", 13)) == 1, "nobody knows yet that it takes long"
+    assert aimed(panel, "slots", 14) == []
+
+
 def test_what_was_sent_is_void_once_something_else_than_a_slider_changes() -> None:
     panel = explorers.sigma_sweep()
     assert {message["name"] for message in sent_after(panel, ("seed", 1))} == {"seed"}
@@ -179,9 +233,48 @@ def test_a_kernel_that_stands_still_keeps_nobody_waiting(lab, chrome) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process as Unix does")
+@pytest.mark.parametrize(("make", "name", "share"), [
+    ("eight_requests()", "slots", 0.8), ("sigma_sweep()", "sigma", 0.3), ("simulator()", "requests", 0.6)])
+def test_where_the_pointer_rests_a_press_needs_no_kernel(lab, chrome, make: str, name: str, share: float) -> None:
+    """What a press on the track would show is drawn while the reader aims: far off, it is there without the kernel."""
+    from browser_lab import numbers, opened
+
+    own = eval(f"explorers.{make}")
+    code = f"import os; from labs import explorers\nprint('kernel', os.getpid()); explorers.{make}"
+    with opened(chrome, lab, lab.notebook("aim.ipynb", code)) as session:
+        page = session.page
+        page.locator("svg[role=img]").wait_for()
+        kernel = int(page.get_by_text(re.compile(r"^kernel \d+")).inner_text().split()[1])
+        slider = page.locator(".widget-slider").filter(has_text=name).first
+        box, handle = slider.locator(".noUi-base").bounding_box(), slider.locator(".noUi-handle")
+        page.wait_for_timeout(500)
+        page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2, steps=5)
+        page.wait_for_timeout(1500)
+        output = page.locator(".jp-OutputArea").first
+        before = numbers(output)
+        os.kill(kernel, signal.SIGSTOP)
+        try:
+            page.mouse.down()
+            page.mouse.up()
+            page.wait_for_timeout(500)
+            there = ahead.at(own.controls[name], float(handle.get_attribute("aria-valuenow")))
+            assert there not in [[near] for near in ahead.neighbours(own.controls[name])], "a press is a long way"
+            own.set(**{name: there[0][1]})
+            shown = [shown for shown, _ in own.view.numbers]
+            assert numbers(output) == shown != before
+        finally:
+            os.kill(kernel, signal.SIGCONT)
+        page.wait_for_timeout(1500)
+        assert numbers(output) == shown
+        assert session.problems == []
+
+
+@pytest.mark.browser
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "name"), [("eight_requests()", "slots"), ("step_player('memory too short')", "step"),
                                             ("step_player('memory too short')", "num_gpu_blocks")])
-def test_after_any_keys_it_shows_what_the_slider_says(lab, chrome, make: str, name: str) -> None:
+def test_after_any_keys_and_presses_it_shows_what_the_slider_says(lab, chrome, make: str, name: str) -> None:
     """Fast and slow, to and fro: once it rests, the numbers are those of where the slider is."""
     from browser_lab import numbers, opened
 
@@ -193,7 +286,15 @@ def test_after_any_keys_it_shows_what_the_slider_says(lab, chrome, make: str, na
         for _ in range(25):
             slider.locator(".noUi-handle").focus()
             for _ in range(rng.randint(1, 5)):
-                page.keyboard.press(rng.choice(["ArrowLeft", "ArrowRight"]))
+                if rng.random() < 0.7:
+                    page.keyboard.press(rng.choice(["ArrowLeft", "ArrowRight"]))
+                else:
+                    box = slider.locator(".noUi-base").bounding_box()
+                    page.mouse.move(box["x"] + rng.random() * box["width"], box["y"] + box["height"] / 2)
+                    page.wait_for_timeout(rng.choice([0, 50, 250]))
+                    if rng.random() < 0.7:
+                        page.mouse.down()
+                        page.mouse.up()
                 page.wait_for_timeout(rng.choice([0, 0, 10, 25, 60, 250]))
             page.wait_for_timeout(900)
             for moved in dict.fromkeys([name, "step"]):  # where a knob has been on its way, the step may have changed

@@ -1,12 +1,14 @@
 """Pictures sent ahead: what a panel shows one step further is in the browser before the reader gets there.
 
 A slider's answer goes to the kernel and back, which takes as long as the network takes. So once a picture is shown, the
-panel draws those beside it while there is nothing else to do, and sends them (ahead.js). The browser shows one as soon
-as its slider is there; the kernel's own answer follows as ever, and is equal. Where anywidget isn't installed, or the
+panel draws those beside it while there is nothing else to do, and sends them (ahead.js); and where the pointer rests on
+a slider's track, the browser asks for what a press there would show. The browser shows a picture as soon as its slider
+is there; the kernel's own answer follows as ever, and is equal. Where anywidget isn't installed, or the
 page wouldn't load it (Colab, unless asked to), nothing is sent ahead, and that is all that is missing.
 """
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,9 +55,21 @@ def base(controls: Mapping[str, w.Widget]) -> dict[str, Any]:
 def neighbours(control: w.Widget) -> list[tuple[Any, Any]]:
     """(state, value) one step to the right and to the left, as far as there are any; none for what is no slider."""
     if isinstance(control, w.SelectionSlider):
-        values = [value for _, value in control.options] if isinstance(control.options[0], tuple) else control.options
-        return [(i, values[i]) for i in (control.index + 1, control.index - 1) if 0 <= i < len(values)]
+        return [*at(control, control.index + 1), *at(control, control.index - 1)]
     if isinstance(control, w.IntSlider | w.FloatSlider):
-        beside = [round(control.value + step, 9) for step in (control.step, -control.step)]
-        return [(value, value) for value in beside if control.min <= value <= control.max]
+        return [*at(control, control.value + control.step), *at(control, control.value - control.step)]
+    return []
+
+
+def at(control: w.Widget, state: Any) -> list[tuple[Any, Any]]:
+    """(state, value) of a slider in `state`; none if it can't be there, or is no slider."""
+    if not isinstance(state, int | float) or not math.isfinite(state):
+        return []
+    if isinstance(control, w.SelectionSlider):
+        values = [value for _, value in control.options] if isinstance(control.options[0], tuple) else control.options
+        index = round(state)
+        return [(index, values[index])] if 0 <= index < len(values) else []
+    if isinstance(control, w.IntSlider | w.FloatSlider):
+        value = round(state) if isinstance(control, w.IntSlider) else round(state, 9)
+        return [(value, value)] if control.min <= value <= control.max else []
     return []

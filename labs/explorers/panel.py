@@ -66,7 +66,7 @@ class Panel(Displayed):
     """Named controls and `render(settings) -> View`, redrawn when one of them changes; the latest setting wins.
 
     If `render` raises, its message is shown and the last good picture stays. `reset` brings back what was seen first.
-    What lies one step further is drawn ahead (labs/explorers/ahead.py).
+    What lies one step further, or under the pointer, is drawn ahead (labs/explorers/ahead.py).
     """
 
     FORESEEN: Sequence[str] | None = None  # controls whose next picture can be drawn ahead; None for every slider
@@ -87,8 +87,10 @@ class Panel(Displayed):
         self._places = {"picture": self._picture, "numbers": self._numbers, "message": self._message,
                         "table": self._table}  # in this order: each is sent by itself
         self._courier = ahead.courier(self.controls, self._places)
+        if self._courier:
+            self._courier.on_msg(lambda _, content, buffers: self._aimed(content))
         self._moved: str | None = None
-        self._generation, self._sent = 0, False
+        self._generation, self._sent, self._quick = 0, False, False
         for name, control in self.controls.items():
             control.observe(lambda _, name=name: self._changed(name), names="value")
         self._first, self._displayed = self.values, False
@@ -146,8 +148,8 @@ class Panel(Displayed):
         except Exception as error:  # a panel must never go silent: whatever went wrong is said in it
             self.error = sentence(error)
         self._show(again)
-        if time.perf_counter() - began < self.QUICK and not self.error:
-            self._plan_ahead()
+        self._quick = time.perf_counter() - began < self.QUICK and not self.error
+        self._plan_ahead()
 
     # ---- for kinds of panel
 
@@ -193,8 +195,14 @@ class Panel(Displayed):
 
     def _plan_ahead(self) -> None:
         """Soon draw what lies beside the control moved last, unless it is moved again by then."""
-        if self._courier and self._moved and self.foresees(self._moved):
+        if self._courier and self._quick and self._moved and self.foresees(self._moved):
             self._later(self._generation, self._moved, ahead.neighbours(self.controls[self._moved]), True)
+
+    def _aimed(self, content: Mapping[str, Any]) -> None:
+        """Draw what a press would show where the reader's pointer rests."""
+        name, state = content.get("name"), content.get("state")
+        if self._quick and name in self.controls and self.foresees(name):
+            self._send_ahead(self._generation, name, ahead.at(self.controls[name], state))
 
     def _later(self, *what: Any) -> None:
         with suppress(RuntimeError):  # no event loop: a plain script, in which nobody waits
@@ -211,7 +219,8 @@ class Panel(Displayed):
                 here = {place: widget.value for place, widget in self._places.items()}
                 self._send_frame(name, ahead.state(self.controls[name]), here)
             self._send_frame(name, state, self._html(self.render(self.imagined(name, value))))
-        if time.perf_counter() - began < self.QUICK:
+        self._quick = time.perf_counter() - began < self.QUICK
+        if self._quick:
             self._later(generation, name, rest)
 
     def _send_frame(self, name: str, state: Any, shows: Mapping[str, str]) -> None:
