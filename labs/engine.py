@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 from operator import eq
+from typing import Any
 
 import numpy as np
 
@@ -55,9 +56,11 @@ class StepRecord:
         return len(self.decode)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """What became of one request; times are when a step began or ended, NaN if it never came to that.
+
+    Two are equal if all their values are, NaN with NaN (which Python 3.13's own comparison of dataclasses denies).
 
     `reason` is "length", "stop", "abort" or "refused: ..." (never queued).
     """
@@ -69,6 +72,17 @@ class Outcome:
     first_token: float = math.nan
     finish: float = math.nan
     preemptions: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outcome) and self._known == other._known
+
+    def __hash__(self) -> int:
+        return hash(self._known)
+
+    @property
+    def _known(self) -> tuple[Any, ...]:
+        """All values, None for NaN."""
+        return tuple(None if value != value else value for value in vars(self).values())
 
     @property
     def ttft(self) -> float:

@@ -1,17 +1,17 @@
 """From a slider's event to the new picture on screen, for each explorer beside a plain `interact` with a new figure.
 
-`python tests/bench_sliders.py [events]` starts a JupyterLab and a headless Chromium, and moves a slider of one and of
-the other in turn; it prints medians, 95th percentiles and ratios. A slider is moved in three ways:
+`python tests/bench_sliders.py [events]` starts a JupyterLab and a headless Chromium, moves the same slider of one and
+of the other alike, in turn, and prints medians, 95th percentiles and ratios. It is moved in three ways:
 
-- by an arrow key, one step, as dragging is many: what lies a step further has been drawn ahead
-  (labs/explorers/ahead.py);
+- by an arrow key, one step: what lies a step further has been drawn ahead (labs/explorers/ahead.py);
 - by a press on its track, far off, where the pointer has rested for a fifth of a second: that is drawn ahead too, while
   the reader aims;
 - by a page key, five steps at once without any warning: that has to wait for the kernel.
 
-`interact` is used as tutorials use it (tests/plain.py), with matplotlib's figure as SVG, which is as sharp at every
-size as the explorer's picture, and once more as PNG, Jupyter's default, which is coarser and quicker. A time runs from
-the event in the page until the frame that holds the new picture has been painted. Run it on an idle machine.
+Between two events there is a quarter of a second; dragging is not measured. `interact` is used as tutorials use it
+(tests/plain.py), with matplotlib's figure as SVG, which is as sharp at every size as the explorer's picture, and once
+more as PNG, Jupyter's default, which is coarser and quicker. A time runs from the event in the page until the frame
+that holds the new picture has been painted. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEP, PRESS, JUMP = ("ArrowRight", "ArrowLeft"), (0.3, 0.7), ("PageUp", "PageDow
 FORMS = ("svg", "png")
 HEAD = "%matplotlib inline\n%config InlineBackend.figure_format = '{form}'\nfrom labs import explorers\n"
 SLIDER = {"eight_requests": "slots", "simulator": "slots", "sigma_sweep": "sigma"}
-# A picture has changed when its description (SVG) or its bytes (image) differ, and it has been decoded.
+# A picture has changed when its text (SVG) or its bytes (image) differ, and it has been decoded.
 ARM = """(selector) => {
     const root = document.querySelectorAll('.jp-CodeCell')[selector];
     const look = () => {
@@ -72,10 +72,10 @@ def event_to_picture(page: Page, cell: int, slider: str, how: str | float) -> fl
 
 
 def measure(chrome: Browser, lab: Lab, name: str, form: str, events: int) -> list[list[float]]:
-    """Times of the explorer for a step, a press and a jump, and of `interact` for a step, in turn."""
+    """Times of the explorer for a step, a press and a jump, then of `interact` for the same, in turn."""
     first = HEAD.format(form=form) + plain.COMMON + f"explorers.{name}()"
     book = lab.notebook(f"{name}_{form}.ipynb", first, plain.CELLS[name])
-    ways: list[tuple[int, tuple, list[float]]] = [(0, STEP, []), (0, PRESS, []), (0, JUMP, []), (1, STEP, [])]
+    ways: list[tuple[int, tuple, list[float]]] = [(cell, hows, []) for cell in (0, 1) for hows in (STEP, PRESS, JUMP)]
     with opened(chrome, lab, book, height=2600) as session:
         page = session.page
         page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea img").wait_for()
@@ -98,16 +98,17 @@ def main(events: int) -> None:
     if not (path := chromium_path()):
         sys.exit("no browser: install chromium, or name one in LABS_CHROMIUM")
     print(f"milliseconds, {events} events each; median/p95")
-    names = ("a step", "a press", "a jump", "interact", *(f"ratio: {way}" for way in ("step", "press", "jump")))
-    print(f"{'explorer':24}" + "".join(f"{name:>14}" for name in names))
+    print(f"{'':24}{'explorer':>12}{'':24}{'interact':>12}{'':24}{'ratio':>9}")
+    print(f"{'':24}" + f"{'a step':>12}{'a press':>12}{'a jump':>12}" * 2 + f"{'a step':>9}{'a press':>9}{'a jump':>9}")
     with tempfile.TemporaryDirectory() as folder, jupyter_lab(Path(folder)) as lab, browser(path) as chrome:
         for form in FORMS:
             for name in plain.CELLS:
                 times = measure(chrome, lab, name, form, events)
                 shown = [f"{quantile(t, 0.5):.0f}/{quantile(t, 0.95):.0f}" for t in times]
-                *ours, plainly = (quantile(t, 0.5) for t in times)
-                print(f"{name + ', ' + form:24}" + "".join(f"{took:>14}" for took in shown)
-                      + "".join(f"{plainly / own:13.1f}x" for own in ours), flush=True)
+                ratios = [quantile(theirs, 0.5) / quantile(ours, 0.5)
+                          for ours, theirs in zip(times[:3], times[3:], strict=True)]
+                print(f"{name + ', ' + form:24}" + "".join(f"{took:>12}" for took in shown)
+                      + "".join(f"{ratio:8.1f}x" for ratio in ratios), flush=True)
 
 
 if __name__ == "__main__":

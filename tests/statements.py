@@ -170,7 +170,7 @@ ROWS: tuple[Row, ...] = (
 
     # ---- Where It Bites You
     shown(BITES, "concurrency 1: nothing to gain", ("06/benchmarks", "concurrency 1"), ("drill/misread_benchmark", "")),
-    shown(BITES, "uniform lengths: nearly nothing to gain", ("06/benchmark-note", "Uniform lengths"),
+    shown(BITES, "uniform lengths: nearly nothing to gain", ("06/benchmark-note", "Equal lengths"),
           ("question/when_static", "")),
     shown(BITES, "a fixed max_tokens makes lengths uniform", ("06/benchmark-note", "max_tokens"),
           ("question/benchmark", "")),

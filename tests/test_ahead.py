@@ -23,6 +23,12 @@ SLIDERS = [(kind, name) for kind, make in PANELS.items() for panel in [make()]
            for name, control in panel.controls.items() if ahead.neighbours(control) and panel.foresees(name)]
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch) -> None:
+    """Here a busy machine may take its time."""
+    monkeypatch.setattr(explorers.Panel, "QUICK", 100.0)
+
+
 def sent_after(panel: explorers.Panel, *moves: tuple[str, object], enough: int | None = None) -> list[dict]:
     """What is sent once a reader has moved controls, one soon after the other: `enough`, or all in a second."""
     sent: list[dict] = []
@@ -41,9 +47,8 @@ def sent_after(panel: explorers.Panel, *moves: tuple[str, object], enough: int |
 
 
 @pytest.mark.parametrize(("kind", "name"), SLIDERS)
-def test_a_frame_is_what_the_panel_shows_once_it_is_there(kind: str, name: str, monkeypatch) -> None:
+def test_a_frame_is_what_the_panel_shows_once_it_is_there(kind: str, name: str) -> None:
     panel = PANELS[kind]()
-    monkeypatch.setattr(panel, "QUICK", 100.0)  # here a busy machine may take its time
     _, start = ahead.neighbours(panel.controls[name])[0]
     frames = sent_after(panel, (name, start), enough=3)
     here = (ahead.state(panel.controls[name]), start)  # the way back
@@ -79,17 +84,17 @@ def test_where_a_slider_can_be() -> None:
 
 
 def aimed(panel: explorers.Panel, name: str, state: object) -> list[dict]:
-    """What is sent when the browser asks for a control in `state`."""
+    """The frames that are sent when the browser asks for a control in `state`, before the word that it is answered."""
     panel._courier.send = (sent := []).append
-    panel._courier._handle_custom_msg({"name": name, "state": state}, [])
+    panel._aimed({"name": name, "state": state})
+    assert sent.pop() == {"answered": True}
     return sent
 
 
 @pytest.mark.parametrize("kind", PANELS)
-def test_what_is_aimed_at_is_what_the_panel_shows_once_it_is_there(kind: str, monkeypatch) -> None:
+def test_what_is_aimed_at_is_what_the_panel_shows_once_it_is_there(kind: str) -> None:
     panel = PANELS[kind]()
-    monkeypatch.setattr(panel, "QUICK", 100.0)
-    panel.render_now()
+    assert panel._courier.aims == [name for name in panel.controls if panel.foresees(name)]
     for name, control in panel.controls.items():
         ends = (0, len(control.options) - 1) if isinstance(control, w.SelectionSlider) else (
             getattr(control, "min", None), getattr(control, "max", None))
@@ -107,20 +112,32 @@ def test_what_is_aimed_at_is_what_the_panel_shows_once_it_is_there(kind: str, mo
 
 
 @pytest.mark.parametrize("asked", [{}, {"name": "slots"}, {"name": "no such", "state": 3}, {"name": 7, "state": 3},
-                                   {"name": "slots", "state": 10**9}, {"name": "slots", "state": [1]}])
-def test_nobody_is_troubled_by_what_makes_no_sense(asked: dict) -> None:
+                                   {"name": [1], "state": 3}, {"name": "slots", "state": 10**9},
+                                   {"name": "slots", "state": [1]}, {"name": "slots", "state": None}])
+def test_what_makes_no_sense_is_answered_and_nothing_drawn(asked: dict) -> None:
+    panel = explorers.eight_requests()
+    assert aimed(panel, "slots", 12), "what makes sense is drawn"
+    panel._courier.send = (sent := []).append
+    panel._aimed(asked)
+    assert sent == [{"answered": True}]
+
+
+def test_the_browser_is_heard() -> None:
     panel = explorers.eight_requests()
     panel._courier.send = (sent := []).append
-    panel._courier._handle_custom_msg(asked, [])
-    assert sent == []
+    panel._courier._handle_custom_msg({"name": "slots", "state": 12}, [])
+    assert [message.get("value") for message in sent] == [12, None]
 
 
-def test_where_pictures_take_long_nothing_is_drawn_for_a_pointer(monkeypatch) -> None:
+def test_a_picture_that_takes_long_is_drawn_for_a_pointer_once_and_no_other_slider_minds() -> None:
     panel = explorers.eight_requests()
-    assert len(aimed(panel, "slots", 12)) == 1
-    monkeypatch.setattr(panel, "QUICK", 0.0)
+    panel.QUICK = 0.0  # as if it took long
     assert len(aimed(panel, "slots", 13)) == 1, "nobody knows yet that it takes long"
     assert aimed(panel, "slots", 14) == []
+    other = next(name for name in panel.controls if name != "slots" and ahead.neighbours(panel.controls[name]))
+    assert len(aimed(panel, other, ahead.neighbours(panel.controls[other])[0][0])) == 1
+    panel.set(slots=9)
+    assert len(aimed(panel, "slots", 14)) == 1, "elsewhere it may be quick"
 
 
 def test_what_was_sent_is_void_once_something_else_than_a_slider_changes() -> None:
@@ -231,36 +248,56 @@ def test_a_kernel_that_stands_still_keeps_nobody_waiting(lab, chrome) -> None:
         assert session.problems == []
 
 
+def started(make: str) -> str:
+    """Code for a panel that counts what the browser asks for."""
+    return (f"import os; from labs import explorers\nprint('kernel', os.getpid()); panel = explorers.{make}\n"
+            "asks = []; panel._courier.on_msg(lambda *message: asks.append(message[1])); panel")
+
+
+def kernel_of(page) -> int:
+    """The kernel's process, once the panel is there."""
+    page.locator("svg[role=img]").first.wait_for()
+    return int(page.get_by_text(re.compile(r"^kernel \d+")).inner_text().split()[1])
+
+
+def point(page, slider, share: float) -> None:
+    """Move the mouse to a place of the slider's track."""
+    box = slider.locator(".noUi-base").bounding_box()
+    page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+
+
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process as Unix does")
-@pytest.mark.parametrize(("make", "name", "share"), [
-    ("eight_requests()", "slots", 0.8), ("sigma_sweep()", "sigma", 0.3), ("simulator()", "requests", 0.6)])
-def test_where_the_pointer_rests_a_press_needs_no_kernel(lab, chrome, make: str, name: str, share: float) -> None:
+@pytest.mark.parametrize(("make", "name", "share", "zoom"), [
+    ("eight_requests()", "slots", 0.8, 1), ("sigma_sweep()", "sigma", 0.3, 1), ("simulator()", "requests", 0.6, 1),
+    ("simulator()", "slots", 0.613, 2), ("simulator()", "slots", 0.377, 1.25), ("dial()", "requests a second", 0.9, 1)])
+def test_where_the_pointer_rests_a_press_needs_no_kernel(lab, chrome, make: str, name: str, share: float,
+                                                         zoom: float) -> None:
     """What a press on the track would show is drawn while the reader aims: far off, it is there without the kernel."""
     from browser_lab import numbers, opened
 
     own = eval(f"explorers.{make}")
-    code = f"import os; from labs import explorers\nprint('kernel', os.getpid()); explorers.{make}"
-    with opened(chrome, lab, lab.notebook("aim.ipynb", code)) as session:
+    control = next(control for control in own.controls.values() if name in control.description)
+    with opened(chrome, lab, lab.notebook("aim.ipynb", started(make)), int(1300 * zoom), int(1200 * zoom),
+                zoom=zoom) as session:
         page = session.page
-        page.locator("svg[role=img]").wait_for()
-        kernel = int(page.get_by_text(re.compile(r"^kernel \d+")).inner_text().split()[1])
+        kernel, output = kernel_of(page), page.locator(".jp-OutputArea").first
         slider = page.locator(".widget-slider").filter(has_text=name).first
-        box, handle = slider.locator(".noUi-base").bounding_box(), slider.locator(".noUi-handle")
+        slider.scroll_into_view_if_needed()
         page.wait_for_timeout(500)
-        page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2, steps=5)
+        point(page, slider, share - 0.1)
+        point(page, slider, share)
         page.wait_for_timeout(1500)
-        output = page.locator(".jp-OutputArea").first
         before = numbers(output)
         os.kill(kernel, signal.SIGSTOP)
         try:
             page.mouse.down()
             page.mouse.up()
             page.wait_for_timeout(500)
-            there = ahead.at(own.controls[name], float(handle.get_attribute("aria-valuenow")))
-            assert there not in [[near] for near in ahead.neighbours(own.controls[name])], "a press is a long way"
-            own.set(**{name: there[0][1]})
+            there = ahead.at(control, float(slider.locator(".noUi-handle").get_attribute("aria-valuenow")))
+            assert there not in [[near] for near in ahead.neighbours(control)], "a press is a long way"
+            own.set(**{next(key for key, its in own.controls.items() if its is control): there[0][1]})
             shown = [shown for shown, _ in own.view.numbers]
             assert numbers(output) == shown != before
         finally:
@@ -268,6 +305,59 @@ def test_where_the_pointer_rests_a_press_needs_no_kernel(lab, chrome, make: str,
         page.wait_for_timeout(1500)
         assert numbers(output) == shown
         assert session.problems == []
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process as Unix does")
+def test_the_pointer_asks_for_one_thing_at_a_time_and_only_where_it_rests(lab, chrome) -> None:
+    from browser_lab import opened
+
+    book = lab.notebook("asks.ipynb", started("simulator()"), "print('asked', len(asks), asks[-1:])")
+    with opened(chrome, lab, book) as session:
+        page = session.page
+        kernel = kernel_of(page)
+
+        def asked() -> list[str]:
+            page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+            page.evaluate("window.jupyterapp.commands.execute('notebook:run-cell')")
+            page.wait_for_timeout(700)
+            return page.get_by_text(re.compile(r"^asked \d+")).inner_text().split(maxsplit=2)[1:]
+
+        slots = page.locator(".widget-slider").filter(has_text="slots").first
+        point(page, slots, 0.2)
+        page.wait_for_timeout(1000)
+        assert asked()[0] == "1"
+        for _ in range(2):  # crossing, and resting on the handle, on another panel's place, or nowhere
+            for each in page.locator(".widget-slider").all():
+                if each.is_visible():
+                    point(page, each, 0.7)
+            page.mouse.move(5, 5)
+            slots.locator(".noUi-handle").hover()
+            page.wait_for_timeout(300)
+        load = page.locator(".widget-slider").filter(has_text="load").first
+        if load.is_visible():  # disabled, as long as nobody arrives
+            point(page, load, 0.5)
+            page.wait_for_timeout(300)
+        page.mouse.move(5, 5)
+        assert asked()[0] == "1"
+        os.kill(kernel, signal.SIGSTOP)
+        try:
+            for i in range(20):
+                point(page, slots, 0.3 + 0.02 * i)
+                page.wait_for_timeout(90)
+        finally:
+            os.kill(kernel, signal.SIGCONT)
+        page.wait_for_timeout(1000)
+        number, last = asked()
+        assert number == "3", "the first, and once it was answered the newest"
+        assert "slots" in last
+        page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+        page.wait_for_timeout(2500)
+        for share in (0.2, 0.5, 0.8):
+            point(page, slots, share)
+            page.wait_for_timeout(150)
+        assert [problem for problem in session.problems if "Cannot send" in problem or "page" in problem] == []
 
 
 @pytest.mark.browser

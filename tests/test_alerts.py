@@ -171,6 +171,11 @@ def test_a_counter_that_fell_began_anew() -> None:
     assert Scrapes((0, 1, 2, 3), pages).evaluate("increase(c_total[5m])") == {frozenset(): 20 + 4 + 5}
 
 
+def test_what_cant_be_read_is_shown_from_where_on() -> None:
+    with pytest.raises(ValueError, match=r"from ' \$ 0123456789 012345' on$"):
+        PAGES.evaluate("a $ 0123456789 0123456789")
+
+
 @pytest.mark.parametrize("expression", ["sum(", "a > ", "sum(a) )", "a $ b", ""])
 def test_what_cant_be_read_is_said_so(expression: str) -> None:
     with pytest.raises(ValueError, match="read|missing"):

@@ -797,19 +797,34 @@ def test_an_unknown_exercise_is_the_callers_error():
 def test_an_answer_that_gives_pythons_names_another_meaning_spoils_only_itself():
     before = dict(vars(builtins))
 
-    def answer(lengths):
-        builtins.len = builtins.type = builtins.str = builtins.isinstance = None
+    def spoil():
+        builtins.len = builtins.type = builtins.str = builtins.isinstance = builtins.next = None
         builtins.surplus = 1
+
+    def one_that_fails(lengths):
+        spoil()
         return {}["no such key"]
 
-    try:
-        result = check("slot_steps_wasted", answer)
-        after = dict(vars(builtins))
-    finally:
-        vars(builtins).update(before)
-        vars(builtins).pop("surplus", None)
-    assert "KeyError" in result.message
-    assert after == before
+    def one_step_at_a_time(lengths):
+        spoil()
+        yield 1.0
+
+    def right(lengths):
+        wasted = len(lengths) * max(lengths) - sum(lengths)
+        spoil()
+        return wasted
+
+    messages, afters = [], []
+    for answer in (one_that_fails, one_step_at_a_time, right):
+        try:
+            messages.append(check("slot_steps_wasted", answer).message)
+            afters.append(dict(vars(builtins)))
+        finally:
+            vars(builtins).update(before)
+            vars(builtins).pop("surplus", None)
+    assert afters == [before] * 3
+    assert "KeyError" in messages[0]
+    assert messages[2].startswith("Passed")
 
 
 # ---------------------------------------------------------------- how it is shown

@@ -22,6 +22,11 @@ OURS = {exercise.id: exercise for exercise in for_notebook("06")}
 every = pytest.mark.parametrize("exercise", OURS.values(), ids=list(OURS))
 
 
+def test_the_level_that_crosses_is_the_last_one_if_none_does():
+    crossing = next(mistake for mistake in OURS["cap_below"].mistakes if mistake.key == "crossing")
+    assert [crossing.wrong([2, 4, 8], itl, 40) for itl in ([50, 60, 70], [10, 50, 70], [10, 20, 30])] == [2, 4, 8]
+
+
 # ---------------------------------------------------------------- right answers, written differently
 
 

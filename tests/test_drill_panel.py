@@ -144,6 +144,7 @@ def test_who_has_gone_on_is_not_kept_busy():
 
 def test_the_next_incident_starts_afresh_and_the_last_leads_to_the_first():
     shown, _ = panel(*DRILLS[:2])
+    assert [label for label, _ in shown.which.options] == ["1 of 2", "2 of 2"]
     shown.cause.value = DRILLS[0].cause
     shown.name_button.click()
     shown.next_button.click()

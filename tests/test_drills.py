@@ -98,7 +98,7 @@ def test_another_seed_shows_the_same_cause():
 def test_the_notebook_counts_them_as_they_are(root):
     text = (root / "solutions/07_check_yourself.ipynb").read_text(encoding="utf-8")
     numbers = {12: "Twelve", 14: "Fourteen"}
-    assert f"{numbers[len(DRILLS)]} incidents." in text
+    assert f"{numbers[len(DRILLS)]} incidents from" in text
     assert f"{numbers[len(of_the_page())]} questions." in text
 
 

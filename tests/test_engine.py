@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracles import one_sentence
 
 from labs.blocks import BlockPool
-from labs.engine import Run, StepTime, fit_step_time, run, step
+from labs.engine import Outcome, Run, StepTime, fit_step_time, run, step
 from labs.scheduler import Scheduler, SchedulerConfig
 from labs.workload import Request
 from tests.conformance.replay import DONE, Ours, Step, replay
@@ -94,6 +94,14 @@ def test_a_refused_request_has_the_reason_and_no_times(readable: bool) -> None:
     one_sentence(outcome.reason, "5 KV blocks", "3")
     assert all(map(math.isnan, (outcome.scheduled, outcome.first_token, outcome.finish, outcome.ttft, outcome.tpot)))
     assert math.isnan(outcome.normalised_latency)
+
+
+def test_outcomes_are_equal_if_all_is_whatever_python_thinks_of_nan() -> None:
+    one, other = (Outcome(Request("a", 4, 2), "abort", scheduled=float("nan")) for _ in range(2))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert {one: 1}[other] == 1
+    assert one != replace(one, preemptions=1) and one != replace(one, finish=3.0) and one != "abort"
 
 
 @PATHS

@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import run_explorers as script
@@ -121,6 +122,7 @@ def test_measured_workloads_are_credited_and_marked_on_the_curve(name: str) -> N
 
 def test_the_length_slider_writes_into_the_text_and_follows_it() -> None:
     panel = explorers.eight_requests()
+    assert panel.controls["length"].max == 1000
     panel.set(request=6, length=100)
     assert panel.values["lengths"] == "12, 15, 20, 31, 44, 60, 100, 950"
     panel.set(lengths="5 7;9\n2000")
@@ -319,6 +321,10 @@ def test_labels_have_room_and_controls_can_be_tabbed_to(make) -> None:
 
 
 def test_text_in_tables_and_numbers_is_escaped() -> None:
+    table = ElementTree.fromstring(table_html([["what", "how"], ["a", "1"]]))
+    looks = [cell.get("style") for cell in table.iter() if cell.tag in ("th", "td")]
+    cell = "padding:3px 14px 3px 0;text-align:"
+    assert looks == [f"{cell}left", f"{cell}right", f"{cell}left;font-weight:normal", f"{cell}right"]
     assert "&lt;b&gt;" in table_html([["<b>"], ["<i>"]]) and "<i>" not in table_html([["<b>"], ["<i>"]])
 
 
@@ -340,6 +346,13 @@ def test_a_prediction_is_committed_once() -> None:
     assert said == [0.4] and "committed: 0.4 of the slot-steps" in panel.children[2].value and panel.button.disabled
     panel.commit()
     assert said == [0.4]
+
+
+@pytest.mark.parametrize(("low", "high", "step"), [(0, 10, 1), (5, 15, 1), (0, 9, 0.09), (0.5, 10.5, 0.1)])
+def test_a_prediction_is_whole_where_that_is_fine_enough(low: float, high: float, step: float) -> None:
+    slider = explorers.prediction("How many?", low, high, "", lambda value: None).slider
+    assert (slider.min, slider.max, slider.step) == (low, high, pytest.approx(step))
+    assert isinstance(slider.value, int) == (step == 1)
 
 
 def test_a_prediction_that_cannot_be_kept_says_so() -> None:

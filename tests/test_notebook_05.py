@@ -97,7 +97,7 @@ def test_on_the_simulated_server_it_runs_whole_and_says_so(simulated, folder: st
 @pytest.mark.slow
 @every_folder
 def test_the_simulated_server_gives_every_verdict_that_the_real_one_gave(simulated, folder: str) -> None:
-    compared = [cell for cell in STORED[folder].cells if cell.cell_type == "code" and not ignored(cell)]
+    compared = [c for c in STORED[folder].cells if c.cell_type == "code" and not ignored(c)]
     assert len(compared) > 15
     assert {c.id: said(cell(simulated[folder], c.id)) for c in compared} == {c.id: said(c) for c in compared}
 

@@ -171,7 +171,7 @@ def test_a_step_less_is_a_sixth_or_one() -> None:
 def test_a_margin_in_words() -> None:
     assert str(Margin(MISSES, 9, 0, 10)) == "misses a target in 9 of 10 runs"
     assert str(Margin(ALIKE, 3, 1, 10)) == "can't be told apart within noise (3 of 10 runs miss)"
-    assert str(Margin(ALIKE, 3, 1, 10, 1200, 8)).endswith("(3 of 10 runs miss); 1,200 miss in 8")
+    assert str(Margin(ALIKE, 3, 1, 10, 1200, 8)).endswith("(3 of 10 runs miss); with 1,200, 8 of 10 miss")
     assert "would not start" in str(Margin(REFUSED))
     assert str(Margin(FEWEST)) == "there is none to take away"
 

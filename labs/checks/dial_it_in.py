@@ -125,7 +125,7 @@ REPLICAS_NEEDED = Exercise(
     oracle=_replicas_needed,
     explain=lambda rate, mean, ms, cap: f"A request decodes for {mean} x {ms} ms = {mean * ms / 1000:g} s, so "
                                         f"{rate * mean * ms / 1000:g} decode at once; {cap} fit into a replica.",
-    worked=(((10, 100, 20, 20), 1), ((40, 118, 40, 24), 8), ((3, 50, 10, 8), 1), ((10, 100, 21, 20), 2)),
+    worked=(((10, 100, 20, 20), 1), ((40, 118, 30, 24), 6), ((3, 50, 10, 8), 1), ((10, 100, 21, 20), 2)),
     draw=_deployment,
     mistakes=(
         Mistake("cut_off", lambda r, m, i, c: int(_together(r, m, i, c) / c),

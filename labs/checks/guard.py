@@ -58,25 +58,22 @@ def time_limit(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), interval)
 
 
-@contextmanager
-def restored_builtins() -> Iterator[None]:
-    """Put Python's own names back after the block: an answer that gives `sum` another meaning spoils only itself."""
+def apart(action: Callable[..., Any], *args: Any) -> Any:
+    """`action(*args)`; then Python's own names are as before: an answer that renames `sum` spoils only itself."""
     names = vars(builtins)
-    before = dict(names)
+    before = names.copy()
     try:
-        yield
+        return action(*args)
     finally:
         names.update(before)
-        for added in before.keys() ^ names.keys():
+        for added in names.keys() - before.keys():
             del names[added]
 
 
 def outcome(function: Callable[..., Any], args: tuple) -> Outcome:
     """What `function(*args)` gives, as an `Outcome`; an exception becomes words. An interrupt passes through."""
     try:
-        with restored_builtins():
-            answer = function(*args)
-        return read(answer)
+        return apart(read, apart(function, *args))
     except (KeyboardInterrupt, TooSlow):
         raise
     except NotImplementedError as error:
@@ -104,7 +101,7 @@ def outcomes(function: Callable[..., Any], inputs: list[tuple], limit_s: float) 
 def _unwritten(error: NotImplementedError) -> Odd:
     """Nothing is written yet, or what is written calls another function in which nothing is."""
     frames = []
-    trace = error.__traceback__.tb_next  # the first is `outcome`
+    trace = error.__traceback__.tb_next.tb_next  # the first are `outcome` and `apart`
     while trace:
         frames.append(trace.tb_frame.f_code.co_name)
         trace = trace.tb_next

@@ -1,5 +1,6 @@
 // Shows what the kernel has drawn ahead as soon as a control gets there. The kernel's own answer follows, and is equal.
 const REST = 40; // milliseconds that the pointer stays over one value before it is asked for
+const MOST = 30; // pictures that are kept
 const key = (value) => (typeof value === "number" ? value.toFixed(6) : JSON.stringify(value));
 const state = (control) => control.get("index") ?? control.get("value");
 
@@ -13,8 +14,8 @@ const pointed = (control, track, { clientX }) => {
 };
 
 function initialize({ model }) {
-  const controls = {}, places = {}, frames = new Map(), tracks = new Map();
-  let generation = 0, base = {}, resting = null, asked = "";
+  const controls = {}, places = {}, frames = new Map(), tracks = new WeakMap();
+  let generation = 0, base = {}, seen = false, over = "", resting = null, asking = false, next = null;
 
   const show = (name) => {
     const shows = frames.get(name + key(state(controls[name])));
@@ -23,27 +24,57 @@ function initialize({ model }) {
     for (const [place, html] of Object.entries(shows)) places[place].set_state({ value: html });
   };
 
-  // A reader aims before they press, so what they aim at is asked for meanwhile.
-  const aim = (name, value) => {
+  // A reader aims before they press, so what they aim at is asked for meanwhile: one at a time, the newest next.
+  const ask = (name, value) => {
     if (frames.has(name + key(value)) || key(value) === key(state(controls[name]))) return;
-    model.send({ name, state: value });
+    next = { name, state: value };
+    if (!asking) send();
   };
-  const point = async (event) => {
-    const track = event.target.closest?.(".noUi-base");
-    if (!track || event.buttons) return;
-    if (!tracks.has(track)) {
-      tracks.set(track, "");
-      for (const [name, control] of Object.entries(controls))
-        for (const view of await Promise.all(Object.values(control.views ?? {})))
-          if (view.el.contains(track)) tracks.set(track, name);
+  const send = () => {
+    if ((asking = next !== null)) {
+      try {
+        model.send(next);
+      } catch {
+        leave(); // the kernel is gone
+      }
     }
-    const name = tracks.get(track);
-    if (!name) return;
-    const value = pointed(controls[name], track, event);
-    if (asked === name + key(value)) return;
-    asked = name + key(value);
+    next = null;
+  };
+
+  // Which control a track belongs to; "" for another panel's. Where no slider is left on the page, there is no more to do.
+  const belongs = async (track) => {
+    tracks.set(track, "");
+    for (const name of model.get("aims")) {
+      for (const view of await Promise.all(Object.values(controls[name].views ?? {}))) {
+        seen = true;
+        if (view.el.contains(track)) tracks.set(track, name);
+      }
+    }
+    const views = Object.values(controls).flatMap((control) => Object.keys(control.views ?? {}));
+    if (seen && views.length === 0) leave();
+  };
+  const point = (event) => {
+    const track = event.target.closest?.(".noUi-base");
+    if (track && !tracks.has(track)) {
+      belongs(track).then(() => point(event), () => tracks.delete(track));
+      return;
+    }
+    const name = track && !event.buttons && !event.target.closest(".noUi-handle") && tracks.get(track);
+    const aims = name && !controls[name].get("disabled");
+    const value = aims ? pointed(controls[name], track, event) : null;
+    const now = aims ? name + key(value) : "";
+    if (now === over) return;
+    over = now;
     clearTimeout(resting);
-    resting = setTimeout(aim, REST, name, value);
+    if (now) resting = setTimeout(ask, REST, name, value);
+  };
+  const press = () => clearTimeout(resting);
+  // A mouse's events, not a pointer's: those have fractions of a pixel, which a press hasn't.
+  const leave = () => {
+    clearTimeout(resting);
+    document.removeEventListener("mousemove", point);
+    document.removeEventListener("mousedown", press, true);
+    leave.done = true;
   };
 
   const connect = async () => {
@@ -53,17 +84,23 @@ function initialize({ model }) {
       controls[name].on("change", () => show(name));
     }
     model.on("msg:custom", (message) => {
+      if (message.answered) return send();
       if (message.generation !== generation) {
         frames.clear();
-        asked = "";
+        over = "";
       }
       ({ generation, base } = message);
-      if (message.shows) frames.set(message.name + key(message.value), message.shows);
+      if (!message.shows) return;
+      frames.set(message.name + key(message.value), message.shows);
+      if (frames.size > MOST) frames.delete(frames.keys().next().value);
+      show(message.name); // the reader may be there already
     });
-    document.addEventListener("pointermove", point);
+    if (leave.done || model.get("aims").length === 0) return;
+    document.addEventListener("mousemove", point);
+    document.addEventListener("mousedown", press, true);
   };
   connect().catch(() => {}); // a page without these widgets has nothing to show ahead
-  return () => document.removeEventListener("pointermove", point);
+  return leave;
 }
 
 export default { initialize };

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,14 @@ except ImportError:
 PLAIN = (bool, int, float, str, type(None))
 
 
-def courier(controls: Mapping[str, w.Widget], places: Mapping[str, w.Widget]) -> Any | None:
-    """What carries frames to the browser for these controls and HTML widgets; None where nothing can."""
+def courier(controls: Mapping[str, w.Widget], places: Mapping[str, w.Widget], aims: Iterable[str]) -> Any | None:
+    """What carries frames to the browser for these controls and HTML widgets; None where nothing can.
+
+    `aims` are the controls whose pictures the browser may ask for.
+    """
     if anywidget is None or "google.colab" in sys.modules:
         return None
-    return Courier(controls={name: control.model_id for name, control in controls.items()},
+    return Courier(aims=list(aims), controls={name: control.model_id for name, control in controls.items()},
                    places={name: place.model_id for name, place in places.items()})
 
 
@@ -38,6 +41,7 @@ if anywidget is not None:
         """A widget with no view: it hands frames to ahead.js."""
 
         _esm = Path(__file__).with_name("ahead.js").read_text(encoding="utf-8")
+        aims = traitlets.List().tag(sync=True)
         controls = traitlets.Dict().tag(sync=True)
         places = traitlets.Dict().tag(sync=True)
 

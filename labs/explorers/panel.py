@@ -86,11 +86,12 @@ class Panel(Displayed):
         super().__init__([self.layout_controls(), self._message, self._numbers, self._picture, self._table])
         self._places = {"picture": self._picture, "numbers": self._numbers, "message": self._message,
                         "table": self._table}  # in this order: each is sent by itself
-        self._courier = ahead.courier(self.controls, self._places)
+        self._courier = ahead.courier(self.controls, self._places, filter(self.foresees, self.controls))
         if self._courier:
             self._courier.on_msg(lambda _, content, buffers: self._aimed(content))
         self._moved: str | None = None
-        self._generation, self._sent, self._quick = 0, False, False
+        self._generation, self._sent = 0, False
+        self._slow: set[str] = set()  # controls of which a picture drawn ahead took long since the last redraw
         for name, control in self.controls.items():
             control.observe(lambda _, name=name: self._changed(name), names="value")
         self._first, self._displayed = self.values, False
@@ -148,8 +149,9 @@ class Panel(Displayed):
         except Exception as error:  # a panel must never go silent: whatever went wrong is said in it
             self.error = sentence(error)
         self._show(again)
-        self._quick = time.perf_counter() - began < self.QUICK and not self.error
-        self._plan_ahead()
+        self._slow.clear()
+        if time.perf_counter() - began < self.QUICK and not self.error:
+            self._plan_ahead()
 
     # ---- for kinds of panel
 
@@ -195,14 +197,15 @@ class Panel(Displayed):
 
     def _plan_ahead(self) -> None:
         """Soon draw what lies beside the control moved last, unless it is moved again by then."""
-        if self._courier and self._quick and self._moved and self.foresees(self._moved):
+        if self._courier and self._moved and self.foresees(self._moved):
             self._later(self._generation, self._moved, ahead.neighbours(self.controls[self._moved]), True)
 
     def _aimed(self, content: Mapping[str, Any]) -> None:
-        """Draw what a press would show where the reader's pointer rests."""
+        """Draw what a press would show where the reader's pointer rests; an answer goes back in any case."""
         name, state = content.get("name"), content.get("state")
-        if self._quick and name in self.controls and self.foresees(name):
+        if isinstance(name, str) and name in self.controls and self.foresees(name) and name not in self._slow:
             self._send_ahead(self._generation, name, ahead.at(self.controls[name], state))
+        self._courier.send({"answered": True})
 
     def _later(self, *what: Any) -> None:
         with suppress(RuntimeError):  # no event loop: a plain script, in which nobody waits
@@ -219,9 +222,10 @@ class Panel(Displayed):
                 here = {place: widget.value for place, widget in self._places.items()}
                 self._send_frame(name, ahead.state(self.controls[name]), here)
             self._send_frame(name, state, self._html(self.render(self.imagined(name, value))))
-        self._quick = time.perf_counter() - began < self.QUICK
-        if self._quick:
+        if time.perf_counter() - began < self.QUICK:
             self._later(generation, name, rest)
+        else:
+            self._slow.add(name)
 
     def _send_frame(self, name: str, state: Any, shows: Mapping[str, str]) -> None:
         """What each place of the panel shows once the control `name` is in `state`."""

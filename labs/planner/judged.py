@@ -32,7 +32,7 @@ class Margin:
                     else "there is none to take away")
         if self.verdict == MISSES:
             return f"misses a target in {self.missed} of {self.runs} runs"
-        clear = f"; {self.clear:,} miss in {self.clearly}" if self.clear is not None else ""
+        clear = f"; with {self.clear:,}, {self.clearly} of {self.runs} miss" if self.clear is not None else ""
         return f"can't be told apart within noise ({self.missed} of {self.runs} runs miss){clear}"
 
 

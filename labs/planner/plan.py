@@ -196,9 +196,9 @@ def reasoning(planner: Planner, settings: Settings, ceiling: int, full: Full,
     yield ("one replica", f"{full.capacity:.2f} requests/s", f"what it does with {ceiling} slots always taken")
     yield ("replicas", f"{settings.replicas}", f"{each:.2f} requests/s each; one less: {margins['replicas']}")
     yield ("slots", f"max_num_seqs {settings.max_num_seqs}",
-           f"{served.series.running.max()} at once at most; one step less: {margins['max_num_seqs']}")
+           f"{served.series.running.max()} at once at most; one size smaller: {margins['max_num_seqs']}")
     yield ("memory", f"{settings.blocks:,} KV blocks of {planner.block_size}",
-           f"{100 * served.series.kv_usage.max():.0f} % used at the peak; one step less: {margins['KV blocks']}")
+           f"{100 * served.series.kv_usage.max():.0f} % used at the peak; one size smaller: {margins['KV blocks']}")
     yield ("check: p95 ITL", f"{1e3 * served.itl(0.95):.1f} ms", f"target {1e3 * planner.targets.itl_p95:.1f} ms")
     yield ("check: p99 TTFT", f"{served.ttft_at(0.99):.2f} s", f"target {planner.targets.ttft_p99:.2f} s")
     yield ("check: preemptions", f"{served.preemptions.sum()}", f"among {len(served.requests):,} requests")
