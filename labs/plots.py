@@ -31,6 +31,7 @@ from labs.svg import (
     on,
     request_names,
 )
+from labs.svg.marks import FOLDED
 
 POINTS, TITLE = 11, 12  # type sizes
 Schedules = Mapping[str, Schedule]
@@ -47,7 +48,7 @@ class Shown:
     def _repr_html_(self) -> str:
         source = b64encode(self.png).decode()
         style = f"width:100%;max-width:{self.width}px;height:auto"
-        return (f'<img alt="{escape(self.alt)}" width="{self.width}" style="{style}" '
+        return (f'{FOLDED}<img alt="{escape(self.alt)}" width="{self.width}" style="{style}" '
                 f'src="data:image/png;base64,{source}">')
 
     def __repr__(self) -> str:

@@ -1,6 +1,7 @@
 """The situations of notebook 06: what comes, what is done about it, and a run seen over time."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -59,6 +60,20 @@ def behind_gateway(others: Sequence[Request], tenant: Sequence[Request], limit: 
             return served
         starts = then
     raise RuntimeError("the gateway's times never settle")
+
+
+def collected(requests: Sequence[Request], seconds: float) -> list[Request]:
+    """The same requests as a client sends them that collects for `seconds`: each when its window closes.
+
+    The first opens a window, and who comes at the very moment when it closes is still in it; the next opens another.
+    """
+    if not seconds >= 0:
+        raise ValueError(f"a window lasts 0 seconds or more, got {seconds}")
+    closes, sent = -math.inf, []
+    for request in sorted(requests, key=lambda r: r.arrival):
+        closes = request.arrival + seconds if request.arrival > closes else closes
+        sent.append(replace(request, arrival=closes))
+    return sent
 
 
 def in_groups(requests: Sequence[Request], size: int, config: SchedulerConfig, step_time: StepSeconds) -> list[Served]:

@@ -348,6 +348,22 @@ def test_a_prediction_is_committed_once() -> None:
     assert said == [0.4]
 
 
+@pytest.mark.parametrize("make", [explorers.eight_requests, explorers.simulator, explorers.sigma_sweep,
+                                  explorers.step_player, explorers.dial])
+def test_every_control_stands_on_the_panel_once_and_reset_after_the_first(make) -> None:
+    def leaves(widget):
+        return [widget] if not hasattr(widget, "children") else [leaf for child in widget.children
+                                                                 for leaf in leaves(child)]
+
+    panel = make()
+    shown = leaves(panel.children[0])
+    for control in (*panel.controls.values(), panel.reset_button):
+        assert sum(each is control for each in shown) == 1
+    if make is explorers.sigma_sweep:  # what matters only for a file comes last
+        names = [name for each in shown for name, control in panel.controls.items() if each is control]
+        assert names[-3:] == ["file", "column", "pasted"]
+
+
 @pytest.mark.parametrize(("low", "high", "step"), [(0, 10, 1), (5, 15, 1), (0, 9, 0.09), (0.5, 10.5, 0.1)])
 def test_a_prediction_is_whole_where_that_is_fine_enough(low: float, high: float, step: float) -> None:
     slider = explorers.prediction("How many?", low, high, "", lambda value: None).slider

@@ -11,6 +11,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbval_run import NOTEBOOKS, ROOT, nbval, needs_a_server
 
+from labs.svg.marks import FOLDED
 from solutions import build
 from tests.conformance.environment import vllm_python
 
@@ -18,6 +19,7 @@ NAMES = [f"{path.parent.name}/{path.stem}" for path in NOTEBOOKS]
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=NAMES)
 every_run = pytest.mark.parametrize("path", [
     pytest.param(path, marks=pytest.mark.vllm if needs_a_server(path) else ()) for path in NOTEBOOKS], ids=NAMES)
+PRINTED = {"observations-steady", "backlog-verdict", "signs"}  # plain lines, the first of which is a part of the answer
 FIRST_SCREEN = 8  # cells, the badges and the first code cell included
 PICTURE = re.compile(r"<svg|<img")
 
@@ -86,6 +88,17 @@ PLAIN = [
     'import ipywidgets\n'
     'ipywidgets.IntSlider(value=3)',
 ]
+
+
+@every_notebook
+def test_a_folded_output_gives_nothing_away(path: Path) -> None:
+    """JupyterLab shows the first line of a folded output: it must not be the answer, nor HTML as text."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        if "reveal" in cell.metadata.get("tags", []):
+            for output in [] if cell.id in PRINTED else cell.outputs[:1]:
+                assert output.get("data", {}).get("text/html", "").startswith(FOLDED), cell.id
+        elif path.parent.name == "notebooks" and cell.cell_type == "code":
+            assert "outputs_hidden" not in cell.metadata.get("jupyter", {}), cell.id
 
 
 @pytest.fixture(scope="module")

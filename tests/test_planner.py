@@ -112,6 +112,13 @@ def test_the_ceiling_is_the_last_cap_that_keeps_the_itl_target_when_full(planner
     assert plan.config.num_gpu_blocks == plan.settings.blocks
 
 
+def test_the_fewest_blocks_are_near_the_edge(planner: Planner, plan) -> None:
+    answer = plan.settings
+    found = planner._fewest_blocks(answer.replicas, answer.max_num_seqs)
+    assert planner.holds(replace(answer, blocks=found))
+    assert not planner.holds(replace(answer, blocks=found - max(1, found // 24)))
+
+
 def test_more_load_takes_as_many_replicas_or_more(planner: Planner, plan) -> None:
     more = Planner(Load(planner.load.prompts, planner.load.outputs, 120.0), GPU, planner.targets, requests=300, runs=4)
     assert more.plan().settings.replicas > plan.settings.replicas

@@ -9,7 +9,7 @@ from labs.checks import EXERCISES
 from labs.engine import StepTime, run
 from labs.scheduler import SchedulerConfig
 from labs.serving import serve
-from labs.situations import behind_gateway, burst, chat, first_time, in_groups, over_time, rising
+from labs.situations import behind_gateway, burst, chat, collected, first_time, in_groups, over_time, rising
 from labs.workload import Request
 
 GPU = StepTime(8e-3, 1e-4, 4e-5)
@@ -53,6 +53,18 @@ def test_the_gateway_is_the_exercises_where_lengths_are_known() -> None:
     order = [r.request_id for r in served.requests]
     wanted = list(EXERCISES["let_through"].oracle([0, 0, 0, 0], [5, 2, 4, 1], 2))
     assert [served.arrival[order.index(f"t{i}")] for i in range(4)] == wanted
+
+
+def test_a_client_that_collects_sends_when_the_window_closes() -> None:
+    requests = [Request(f"r{i}", 5, 5, at) for i, at in enumerate((0.0, 0.01, 0.05, 0.06, 0.2))]
+    assert [(r.request_id, r.arrival) for r in collected(requests, 0.05)] == [
+        ("r0", 0.05), ("r1", 0.05), ("r2", 0.05), ("r3", 0.06 + 0.05), ("r4", 0.25)]
+    assert collected(requests[::-1], 0.0) == requests
+    milliseconds = [round(1000 * r.arrival) for r in requests]
+    sent = EXERCISES["sent_at"].oracle(milliseconds, 50)
+    assert [round(1000 * r.arrival) for r in collected(requests, 0.05)] == sent
+    with pytest.raises(ValueError, match="0 seconds or more"):
+        collected(requests, -1)
 
 
 def test_static_groups_begin_when_the_one_before_is_done() -> None:

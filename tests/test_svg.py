@@ -23,6 +23,7 @@ from labs import metrics, sweep, workload
 from labs.slots import arrival_rate, continuous_batching, static_batching
 from labs.svg import Picture, binned_occupancy, message, occupancies, on, request_names, sweep_curve, timelines
 from labs.svg.__main__ import eight_requests
+from labs.svg.dashboard import LIMIT, Chart, Line, dashboard
 from labs.svg.marks import LEFT, OKABE_ITO, RIGHT, WIDTH
 from labs.svg.over_time import ticks
 
@@ -85,6 +86,14 @@ def test_nothing_is_drawn_outside_the_picture(name: str) -> None:
         left = x - {"end": wide, "middle": wide / 2}.get(text.get("text-anchor"), 0)
         assert left > -2 and left + wide < WIDTH + 12, words
         assert size <= float(text.get("y")) < height
+
+
+@pytest.mark.parametrize(("limit", "top"), [(None, 10), (8, 10), (30, 30), (31, 10), (2048, 10)])
+def test_a_chart_reaches_up_to_its_limit_if_that_is_near(limit: float | None, top: float) -> None:
+    drawn = dashboard("title", "settings", [Chart("chart", [Line(np.array([4.0, 10.0]))], limit, "limit")], 60, "alt")
+    assert f">{top}</text>" in drawn.svg
+    assert ("↑ limit" in drawn.svg) == (limit is not None and limit > top)
+    assert (LIMIT in drawn.svg) == (limit is not None and limit <= top)
 
 
 def test_the_readme_shows_the_eight_requests_as_drawn_now(root: Path) -> None:
