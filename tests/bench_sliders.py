@@ -3,10 +3,10 @@
 `python tests/bench_sliders.py [events]` starts a JupyterLab and a headless Chromium, moves the same slider of one and
 of the other alike, in turn, and prints medians, 95th percentiles and ratios. It is moved in three ways:
 
-- by an arrow key, one step: what lies a step further has been drawn ahead (labs/explorers/ahead.py);
+- by an arrow key, one step: where a key leads has been drawn ahead (labs/explorers/ahead.py);
 - by a press on its track, far off, where the pointer has rested for a fifth of a second: that is drawn ahead too, while
   the reader aims;
-- by a page key, five steps at once without any warning: that has to wait for the kernel.
+- by a page key, five steps at once: it is drawn ahead after what lies one step further.
 
 Between two events there is a quarter of a second; dragging is not measured. `interact` is used as tutorials use it
 (tests/plain.py), with matplotlib's figure as SVG, which is as sharp at every size as the explorer's picture, and once

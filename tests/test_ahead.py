@@ -50,7 +50,9 @@ def sent_after(panel: explorers.Panel, *moves: tuple[str, object], enough: int |
 def test_a_frame_is_what_the_panel_shows_once_it_is_there(kind: str, name: str) -> None:
     panel = PANELS[kind]()
     _, start = ahead.neighbours(panel.controls[name])[0]
-    frames = sent_after(panel, (name, start), enough=3)
+    enough = 1 + len(ahead.neighbours(_at(start, panel, name).controls[name]))
+    panel = PANELS[kind]()
+    frames = sent_after(panel, (name, start), enough=enough)
     here = (ahead.state(panel.controls[name]), start)  # the way back
     beside = [here, *ahead.neighbours(panel.controls[name])]
     assert [frame["value"] for frame in frames] == [state for state, _ in beside]
@@ -61,12 +63,19 @@ def test_a_frame_is_what_the_panel_shows_once_it_is_there(kind: str, name: str) 
         panel.set(**{name: start})
 
 
-def test_neighbours_end_where_the_slider_ends() -> None:
-    assert ahead.neighbours(w.IntSlider(value=1, min=1, max=3)) == [(2, 2)]
-    assert ahead.neighbours(w.IntSlider(value=2, min=1, max=3)) == [(3, 3), (1, 1)]
-    assert ahead.neighbours(w.FloatSlider(value=0.3, min=0.0, max=2.0, step=0.1)) == [(0.4, 0.4), (0.2, 0.2)]
-    assert ahead.neighbours(w.SelectionSlider(value=20, options=[("a", 10), ("b", 20)])) == [(0, 10)]
-    assert ahead.neighbours(w.Text("7")) == ahead.neighbours(w.Dropdown(options=[1, 2])) == []
+def test_neighbours_are_where_a_key_leads() -> None:
+    def there(control: w.Widget) -> list[object]:
+        return [state for state, _ in ahead.neighbours(control)]
+
+    assert there(w.IntSlider(value=20, min=1, max=64)) == [21, 19, 25, 15, 64, 1]
+    assert there(w.IntSlider(value=20, min=0, max=100, step=10)) == [30, 10, 70, 0, 100]
+    assert there(w.IntSlider(value=1, min=1, max=3)) == [2, 3]
+    assert there(w.IntSlider(value=2, min=1, max=3)) == [3, 1]
+    assert there(w.IntSlider(value=2, min=2, max=2)) == []
+    assert there(w.FloatSlider(value=0.3, min=0.0, max=2.0, step=0.1)) == [0.4, 0.2, 0.8, 0.0, 2.0]
+    picks = w.SelectionSlider(value=20, options=[("a", 10), ("b", 20), ("c", 30), ("d", 40)])
+    assert ahead.neighbours(picks) == [(2, 30), (0, 10), (3, 40)]
+    assert there(w.Text("7")) == there(w.Dropdown(options=[1, 2])) == []
 
 
 def test_settings_are_compared_as_the_browser_has_them() -> None:
@@ -152,8 +161,11 @@ def test_what_was_sent_is_void_once_something_else_than_a_slider_changes() -> No
 
 
 def test_who_has_moved_on_gets_no_old_picture() -> None:
-    frames = sent_after(explorers.simulator(), ("slots", 40), ("seed", 3))
-    assert [frame["name"] for frame in frames if frame["value"] != frame["base"][frame["name"]]] == ["seed"] * 2
+    panel = explorers.simulator()
+    frames = sent_after(panel, ("slots", 40), ("seed", 3))
+    beside = [state for state, _ in ahead.neighbours(panel.controls["seed"])]
+    last = [frame for frame in frames if frame["generation"] == panel._generation and "shows" in frame]
+    assert [(frame["name"], frame["value"]) for frame in last] == [("seed", state) for state in (3, *beside)]
 
 
 def test_what_cannot_be_drawn_ahead_is_left_for_the_reader_to_meet(monkeypatch) -> None:
@@ -161,7 +173,7 @@ def test_what_cannot_be_drawn_ahead_is_left_for_the_reader_to_meet(monkeypatch) 
     good = panel.render
     monkeypatch.setattr(panel, "render", lambda settings: good(settings) if settings["slots"] < 10 else 1 / 0)
     frames = sent_after(panel, ("slots", 9))
-    assert [frame["value"] for frame in frames] == [9, 8]
+    assert [frame["value"] for frame in frames] == [9, 8, 4, 1]
     assert not panel.error
 
 
@@ -205,8 +217,8 @@ def test_without_a_courier_the_panel_is_the_same(monkeypatch, where: str) -> Non
         place: len(html) for place, html in shown.items()}
 
 
-def _at(slots: int, panel: explorers.Panel) -> explorers.Panel:
-    panel.set(slots=slots)
+def _at(value: object, panel: explorers.Panel, name: str = "slots") -> explorers.Panel:
+    panel.set(**{name: value})
     return panel
 
 
@@ -245,6 +257,37 @@ def test_a_kernel_that_stands_still_keeps_nobody_waiting(lab, chrome) -> None:
         page.wait_for_timeout(2000)
         assert "11 slots" in picture.inner_html()
         assert press("ArrowLeft") == there
+        assert session.problems == []
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process as Unix does")
+def test_every_key_of_a_slider_is_answered_while_the_kernel_stands_still(lab, chrome) -> None:
+    from browser_lab import numbers, opened
+
+    make = "simulator()"
+    with opened(chrome, lab, lab.notebook("every_key.ipynb", started(make))) as session:
+        page = session.page
+        kernel, output = kernel_of(page), page.locator(".jp-OutputArea").first
+        handle = page.locator(".widget-slider").filter(has_text="slots").first.locator(".noUi-handle")
+        own, seen = explorers.simulator(), []
+        for key in ("ArrowRight", "PageUp", "PageDown", "ArrowLeft", "End", "Home", "PageUp"):
+            handle.focus()
+            page.keyboard.press("ArrowUp" if handle.get_attribute("aria-valuenow") == "1.0" else "ArrowDown")
+            page.wait_for_timeout(2500)  # what keys lead to is drawn
+            os.kill(kernel, signal.SIGSTOP)
+            try:
+                page.keyboard.press(key)
+                page.wait_for_timeout(500)
+                there = float(handle.get_attribute("aria-valuenow"))
+                own.set(slots=int(there))
+                assert numbers(output) == [shown for shown, _ in own.view.numbers], (key, there)
+                seen.append(there)
+            finally:
+                os.kill(kernel, signal.SIGCONT)
+            page.wait_for_timeout(1000)
+        assert len(set(seen)) == len(seen), seen
         assert session.problems == []
 
 
@@ -376,6 +419,7 @@ def test_after_any_keys_and_presses_it_shows_what_the_slider_says(lab, chrome, m
     from browser_lab import numbers, opened
 
     own, rng = eval(f"explorers.{make}"), random.Random(0)
+    keys = ["ArrowLeft", "ArrowRight"] * 3 + ["PageUp", "PageDown", "Home", "End"]
     with opened(chrome, lab, lab.notebook("keys.ipynb", f"from labs import explorers\nexplorers.{make}")) as session:
         page = session.page
         page.locator("svg[role=img]").first.wait_for()
@@ -384,7 +428,7 @@ def test_after_any_keys_and_presses_it_shows_what_the_slider_says(lab, chrome, m
             slider.locator(".noUi-handle").focus()
             for _ in range(rng.randint(1, 5)):
                 if rng.random() < 0.7:
-                    page.keyboard.press(rng.choice(["ArrowLeft", "ArrowRight"]))
+                    page.keyboard.press(rng.choice(keys))
                 else:
                     box = slider.locator(".noUi-base").bounding_box()
                     page.mouse.move(box["x"] + rng.random() * box["width"], box["y"] + box["height"] / 2)

@@ -15,7 +15,7 @@ const pointed = (control, track, { clientX }) => {
 
 function initialize({ model }) {
   const controls = {}, places = {}, frames = new Map(), tracks = new WeakMap();
-  let generation = 0, base = {}, seen = false, over = "", resting = null, asking = false, next = null;
+  let generation = 0, base = {}, seen = false, done = false, over = "", resting = null, asking = false, next = null;
 
   const show = (name) => {
     const shows = frames.get(name + key(state(controls[name])));
@@ -74,7 +74,7 @@ function initialize({ model }) {
     clearTimeout(resting);
     document.removeEventListener("mousemove", point);
     document.removeEventListener("mousedown", press, true);
-    leave.done = true;
+    done = true;
   };
 
   const connect = async () => {
@@ -95,7 +95,7 @@ function initialize({ model }) {
       if (frames.size > MOST) frames.delete(frames.keys().next().value);
       show(message.name); // the reader may be there already
     });
-    if (leave.done || model.get("aims").length === 0) return;
+    if (done || model.get("aims").length === 0) return;
     document.addEventListener("mousemove", point);
     document.addEventListener("mousedown", press, true);
   };

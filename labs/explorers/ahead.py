@@ -1,10 +1,10 @@
-"""Pictures sent ahead: what a panel shows one step further is in the browser before the reader gets there.
+"""Pictures sent ahead: what a panel shows one key further is in the browser before the reader gets there.
 
 A slider's answer goes to the kernel and back, which takes as long as the network takes. So once a picture is shown, the
-panel draws those beside it while there is nothing else to do, and sends them (ahead.js); and where the pointer rests on
-a slider's track, the browser asks for what a press there would show. The browser shows a picture as soon as its slider
-is there; the kernel's own answer follows as ever, and is equal. Where anywidget isn't installed, or the
-page wouldn't load it (Colab, unless asked to), nothing is sent ahead, and that is all that is missing.
+panel draws those that a key leads to while there is nothing else to do, and sends them (ahead.js); and where the
+pointer rests on a slider's track, the browser asks for what a press there would show. The browser shows a picture as
+soon as its slider is there; the kernel's own answer follows as ever, and is equal. Where anywidget isn't installed, or
+the page wouldn't load it (Colab, unless asked to), nothing is sent ahead, and that is all that is missing.
 """
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ try:
 except ImportError:
     anywidget = None
 
+PAGE = 5  # steps that a page key goes
 PLAIN = (bool, int, float, str, type(None))
 
 
@@ -57,12 +58,20 @@ def base(controls: Mapping[str, w.Widget]) -> dict[str, Any]:
 
 
 def neighbours(control: w.Widget) -> list[tuple[Any, Any]]:
-    """(state, value) one step to the right and to the left, as far as there are any; none for what is no slider."""
+    """(state, value) where a key takes a slider, the likeliest first: none for what is no slider.
+
+    That is one step to the right and to the left (arrows), PAGE steps (page keys), and both ends (Home and End).
+    """
     if isinstance(control, w.SelectionSlider):
-        return [*at(control, control.index + 1), *at(control, control.index - 1)]
-    if isinstance(control, w.IntSlider | w.FloatSlider):
-        return [*at(control, control.value + control.step), *at(control, control.value - control.step)]
-    return []
+        here, step, low, high = control.index, 1, 0, len(control.options) - 1
+    elif isinstance(control, w.IntSlider | w.FloatSlider):
+        here, step, low, high = control.value, control.step, control.min, control.max
+    else:
+        return []
+    steps = [here + step, here - step]
+    leaps = [min(here + PAGE * step, high), max(here - PAGE * step, low), high, low]
+    found = dict(near for there in steps + leaps for near in at(control, there))
+    return [near for near in found.items() if near[0] != here]
 
 
 def at(control: w.Widget, state: Any) -> list[tuple[Any, Any]]:

@@ -66,7 +66,7 @@ class Panel(Displayed):
     """Named controls and `render(settings) -> View`, redrawn when one of them changes; the latest setting wins.
 
     If `render` raises, its message is shown and the last good picture stays. `reset` brings back what was seen first.
-    What lies one step further, or under the pointer, is drawn ahead (labs/explorers/ahead.py).
+    What lies one key further, or under the pointer, is drawn ahead (labs/explorers/ahead.py).
     """
 
     FORESEEN: Sequence[str] | None = None  # controls whose next picture can be drawn ahead; None for every slider
@@ -196,7 +196,7 @@ class Panel(Displayed):
         self._redraw.request()
 
     def _plan_ahead(self) -> None:
-        """Soon draw what lies beside the control moved last, unless it is moved again by then."""
+        """Soon draw where a key would take the control moved last, unless it is moved again by then."""
         if self._courier and self._moved and self.foresees(self._moved):
             self._later(self._generation, self._moved, ahead.neighbours(self.controls[self._moved]), True)
 

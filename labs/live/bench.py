@@ -24,7 +24,7 @@ from labs.live.monitor import Metrics, delta, read_metrics, watch
 from labs.live.preflight import check_gpu, nvidia_smi
 from labs.live.server import Server, ServerError, start
 
-COUNTED = ("iteration_tokens", "queue_time", "prefix_hits", "prefix_queries")
+COUNTED = ("iteration_tokens", "queue_time", "prefix_hits", "prefix_queries", "finished")
 T4_FILE = Path("recording-from-your-gpu.json")
 ENGINE_NAMED = "LABS_ENGINE"
 RECORDED = "recorded "  # how the source of a run begins that was read from a file
@@ -140,7 +140,8 @@ class Bench:
         with watch(self.server, 0.1) as seen:
             measurement = measure(self.server, asks, progress=progress, **load)
             series = seen.stop()
-        change = delta(before, self.counted())
+        answered = sum(row.ok for row in measurement.rows)
+        change = delta(before, self.counted(_ended(before) + answered))
         queue = change.queue_time
         return self._keep(Run(
             name, measurement, self.source, slots or self.slots, static, _known(change.steps),
@@ -157,12 +158,16 @@ class Bench:
         source = f"{ENGINE}, {done.measurement.model}, same machine"
         return self._keep(Run(name, done.measurement, source, batch_size, True, float(done.steps)))
 
-    def counted(self) -> Metrics:
-        """The server's counters, once they have come to rest: the last step's are written after its tokens are sent."""
+    def counted(self, ended: float = 0.0) -> Metrics:
+        """The server's counters, once they have come to rest: the last step's are written after its tokens are sent.
+
+        On a busy machine that can be a while after, in which they stand still: until `ended` requests in all have ended
+        by its own count, where it counts them, they are not at rest.
+        """
         until, last = time.monotonic() + AT_REST, None
         while time.monotonic() < until:
             page = read_metrics(self.server.metrics(), COUNTED)
-            if last is not None and page.steps == last.steps:
+            if last is not None and page.steps == last.steps and (page.finished is None or _ended(page) >= ended):
                 return page
             last = page
             time.sleep(0.25)
@@ -236,6 +241,11 @@ def second_server(bench: Bench) -> dict[str, object]:
 def wants_gpu_install(engine: str = "auto") -> bool:
     """Whether vLLM is to be fetched first: on Colab, with a GPU that can run it, for an engine that needs it."""
     return "COLAB_RELEASE_TAG" in os.environ and engine in ("auto", "vllm") and check_gpu(nvidia_smi()).ok
+
+
+def _ended(page: Metrics) -> float:
+    """Requests that have ended, in whatever way, by a page's count."""
+    return sum((page.finished or {}).values())
 
 
 def _known(value: float | None) -> float:

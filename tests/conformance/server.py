@@ -21,7 +21,7 @@ from tests.conformance.environment import ROOT, vllm_python
 # vLLM spins on sched_yield, which on few cores starves every other process: sleep for no time instead.
 YIELDING = "import os, time\nos.sched_yield = lambda: time.sleep(0)\n"
 COUNTS = ("vllm:iteration_tokens_total_count", "vllm:num_preemptions_total", "vllm:generation_tokens_total",
-          "vllm:num_requests_running", "vllm:num_requests_waiting")  # fmt: skip
+          "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:request_success_total")  # fmt: skip
 
 
 def flags(config: SchedulerConfig) -> list[str]:
@@ -101,23 +101,25 @@ class Server:
         connection.close()
         return answer.status, text
 
-    def counts(self) -> dict[str, float]:
-        """The counters and gauges of COUNTS, read once nothing changes any more."""
+    def counts(self, ended: float = 0.0) -> dict[str, float]:
+        """The counters and gauges of COUNTS, once `ended` requests have ended and nothing changes."""
         last: dict[str, float] = {}
+        until = time.monotonic() + 60
         while True:
             text = self.ask("GET", "/metrics")[1]
             now = {name: sum(map(float, re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))) for name in COUNTS}
-            if now == last:
+            if now == last and now[COUNTS[-1]] >= ended:
                 return now
+            assert time.monotonic() < until, f"{ended} requests should have ended: {now}"
             last = now
             time.sleep(0.3)
 
     def run(self, requests: Iterable[Request]) -> dict[str, float]:
         """Pause, queue `requests` in order, resume, wait for all, and give what each count rose by."""
-        before = self.counts()
+        before, sent = self.counts(), list(requests)
         assert self.ask("POST", "/pause?mode=keep")[0] == 200
         streams = []
-        for number, request in enumerate(requests):
+        for number, request in enumerate(sent):
             stream = self._send("POST", "/v1/completions", _completion(number, request))
             streams.append((stream, stream.getresponse()))  # the headers come once the engine has been handed it
             time.sleep(0.01)
@@ -126,7 +128,7 @@ class Server:
             assert answer.status == 200
             assert "data: [DONE]" in answer.read().decode()
             stream.close()
-        after = self.counts()
+        after = self.counts(before[COUNTS[-1]] + len(sent))
         return {name: after[name] - before[name] for name in COUNTS}
 
     def _send(self, method: str, path: str, body: object = None) -> http.client.HTTPConnection:

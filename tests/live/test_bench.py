@@ -10,6 +10,7 @@ import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,6 +65,32 @@ def test_the_steps_are_the_slot_simulations(live: Bench, static: bool, slots: in
     assert run.steps == schedule.steps == compare.predicted(run).steps
     assert (run.held, run.static, run.slots) == (True, static, slots)
     assert run.lengths == LENGTHS[:12]
+
+
+def page(steps: int, ended: int | None) -> str:
+    """A /metrics page with so many steps, and so many requests that have ended (None: it doesn't count them)."""
+    text = f"# TYPE vllm:iteration_tokens_total histogram\nvllm:iteration_tokens_total_bucket{{le=\"+Inf\"}} {steps}\n"
+    text += f"vllm:iteration_tokens_total_sum {steps}\nvllm:iteration_tokens_total_count {steps}\n"
+    if ended is not None:
+        text += f'# TYPE vllm:request_success counter\nvllm:request_success_total{{finished_reason="length"}} {ended}\n'
+    return text
+
+
+@pytest.mark.parametrize(("pages", "expected"), [
+    ([(7, 0), (7, 0), (7, 0), (9, 2), (9, 2)], 9),  # the last steps are written late
+    ([(7, 0), (9, 1), (9, 2), (9, 2)], 9),
+    ([(7, None), (9, None), (9, None)], 9),  # it can't be told better
+])
+def test_counters_that_stand_still_are_not_at_rest_before_all_have_ended(monkeypatch, pages, expected: int) -> None:
+    monkeypatch.setattr(bench.time, "sleep", lambda seconds: None)
+    shown = iter([page(*each) for each in pages])
+    server = SimpleNamespace(metrics=lambda: next(shown))
+    assert Bench(server, 8, {}).counted(ended=2).steps == expected
+
+
+def test_counters_of_a_server_that_lost_a_request_are_read_in_the_end(monkeypatch) -> None:
+    monkeypatch.setattr(bench, "AT_REST", 0.6)
+    assert Bench(SimpleNamespace(metrics=lambda: page(7, 1)), 8, {}).counted(ended=2).steps == 7
 
 
 def test_times_of_a_held_run_count_from_where_it_was_let_go(runs) -> None:

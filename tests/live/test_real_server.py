@@ -22,7 +22,7 @@ from tests.live.real import MARK, SLOTS, Shared, listening, marked
 from tests.live.workloads import OTHERS, PAGE, asks
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
-STEPS = "vllm:iteration_tokens_total_count"
+STEPS, ENDED = "vllm:iteration_tokens_total_count", "vllm:request_success_total"
 
 
 @pytest.fixture
@@ -32,12 +32,18 @@ def server(real: Shared) -> Server:
 
 
 def count(server: Server, name: str) -> float:
-    """One of the server's counters, once it has come to rest."""
-    last = -1.0
-    while (now := sum(map(float, re.findall(rf"^{name}{{[^}}]*}} (\S+)$", server.metrics(), re.M)))) != last:
+    """One of the server's counters."""
+    return sum(map(float, re.findall(rf"^{name}{{[^}}]*}} (\S+)$", server.metrics(), re.M)))
+
+
+def at_rest(server: Server, ended: float = 0.0) -> tuple[float, float]:
+    """Its steps, and the requests that have ended, once `ended` have and the steps stand still."""
+    until, last = time.monotonic() + 60, -1.0
+    while (now := count(server, STEPS)) != last or count(server, ENDED) < ended:
+        assert time.monotonic() < until, f"{count(server, ENDED)} of {ended} requests have ended"
         last = now
         time.sleep(0.3)
-    return last
+    return now, count(server, ENDED)
 
 
 def send(server: Server, number: int, tokens: int) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
@@ -52,7 +58,7 @@ def send(server: Server, number: int, tokens: int) -> tuple[http.client.HTTPConn
 
 def steps(server: Server, lengths: Sequence[int]) -> float:
     """Engine steps for all of these, queued while it is held and then let go together."""
-    before = count(server, STEPS)
+    before, ended = at_rest(server)
     server.pause()
     streams = []
     try:
@@ -65,7 +71,7 @@ def steps(server: Server, lengths: Sequence[int]) -> float:
         assert answer.status == 200
         assert "data: [DONE]" in answer.read().decode()
         connection.close()
-    return count(server, STEPS) - before
+    return at_rest(server, ended + len(lengths))[0] - before
 
 
 def test_it_is_ready_and_ours(server: Server) -> None:
@@ -99,10 +105,10 @@ def test_steps_equal_the_prediction_on_other_workloads_through_the_client(
     schedule = (static_batching if static else continuous_batching)(lengths, slots)
     server.set_static(static)
     server.set_slots(slots)  # back to all of them with the next test
-    before = count(server, STEPS)
+    before, ended = at_rest(server)
     seen = measure(server, asks(lengths), mode="held", timeout=120)
     assert [row.completion_tokens for row in seen.ok] == lengths
-    assert count(server, STEPS) - before == schedule.steps
+    assert at_rest(server, ended + len(lengths))[0] - before == schedule.steps
 
 
 # ---------------------------------------------------------------- ends
