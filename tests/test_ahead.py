@@ -229,8 +229,7 @@ def test_a_kernel_that_stands_still_keeps_nobody_waiting(lab, chrome) -> None:
     """One step further the picture is there without the kernel; what the kernel says once it runs is the same."""
     from browser_lab import opened
 
-    book = lab.notebook("ahead.ipynb", "import os; from labs import explorers\n"
-                                       "print('kernel', os.getpid()); explorers.eight_requests()")
+    book = lab.notebook("ahead.ipynb", started("eight_requests()"))
     with opened(chrome, lab, book) as session:
         page = session.page
         picture, handle = page.locator("svg[role=img]"), page.locator(".noUi-handle").first
@@ -266,16 +265,29 @@ def test_a_kernel_that_stands_still_keeps_nobody_waiting(lab, chrome) -> None:
 def test_every_key_of_a_slider_is_answered_while_the_kernel_stands_still(lab, chrome) -> None:
     from browser_lab import numbers, opened
 
-    make = "simulator()"
-    with opened(chrome, lab, lab.notebook("every_key.ipynb", started(make))) as session:
+    sent = "frames = open('frames.txt', 'a', buffering=1); send = panel._courier.send\n"
+    sent += "panel._courier.send = lambda frame: (send(frame), print(*frame, file=frames))\npanel"
+    with opened(chrome, lab, lab.notebook("every_key.ipynb", started("simulator()") + "\n" + sent)) as session:
         page = session.page
         kernel, output = kernel_of(page), page.locator(".jp-OutputArea").first
         handle = page.locator(".widget-slider").filter(has_text="slots").first.locator(".noUi-handle")
-        own, seen = explorers.simulator(), []
+        own, seen, frames = explorers.simulator(), [], lab.folder / "frames.txt"
+
+        def arrived() -> list[str]:
+            """What was sent since the last picture that the kernel drew: for the way back, and for each key."""
+            return frames.read_text().rpartition("generation name base\n")[2].splitlines()
+
         for key in ("ArrowRight", "PageUp", "PageDown", "ArrowLeft", "End", "Home", "PageUp"):
             handle.focus()
+            frames.write_text("")
             page.keyboard.press("ArrowUp" if handle.get_attribute("aria-valuenow") == "1.0" else "ArrowDown")
-            page.wait_for_timeout(2500)  # what keys lead to is drawn
+            page.wait_for_timeout(300)
+            own.set(slots=int(float(handle.get_attribute("aria-valuenow"))))
+            for _ in range(200):
+                if len(arrived()) > len(ahead.neighbours(own.controls["slots"])):
+                    break
+                page.wait_for_timeout(100)
+            page.wait_for_timeout(500)
             os.kill(kernel, signal.SIGSTOP)
             try:
                 page.keyboard.press(key)
@@ -293,7 +305,8 @@ def test_every_key_of_a_slider_is_answered_while_the_kernel_stands_still(lab, ch
 
 def started(make: str) -> str:
     """Code for a panel that counts what the browser asks for."""
-    return (f"import os; from labs import explorers\nprint('kernel', os.getpid()); panel = explorers.{make}\n"
+    return (f"import os; from labs import explorers\nexplorers.Panel.QUICK = 100.0  # here a machine may be busy\n"
+            f"print('kernel', os.getpid()); panel = explorers.{make}\n"
             "asks = []; panel._courier.on_msg(lambda *message: asks.append(message[1])); panel")
 
 

@@ -18,7 +18,9 @@ import pytest
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec
 
+from labs.live.monitor import read_metrics
 from labs.live.server import start
+from labs.live.web import ask
 from solutions import build
 from tests.conformance.environment import vllm_python
 
@@ -294,13 +296,22 @@ def gone(kernel: Kernel, seconds: float = 40) -> bool:
 LONG = 'run = first.run("long", count_up([16] * 4 + [1500] * 4), mode="held")'
 
 
+def ended(page: str) -> float:
+    """How many requests have ended, by a server's /metrics page."""
+    return sum((read_metrics(ask("GET", page).text, ["finished"]).finished or {}).values())
+
+
 @linux
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ENGINES, indirect=True)
 def test_an_interrupted_cell_keeps_what_had_arrived_and_the_server_goes_on(kernel: Kernel) -> None:
     assert kernel.marked()
+    page = kernel.run("print(first.server.root_url)").strip() + "/metrics"
     message = kernel.client.execute(LONG)
-    time.sleep(4)
+    until = time.monotonic() + 120
+    while ended(page) < 4 and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(1)  # the client has them too
     kernel.manager.interrupt_kernel()
     assert kernel.wait(message, 60) == ""
     told = kernel.run("print(sorted(r.status for r in run.measurement.rows), run.measurement.interrupted, "
