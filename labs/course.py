@@ -5,7 +5,7 @@ import math
 import os
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,7 +46,8 @@ class Course:
 
     def check(self, exercise: str, answer: Any) -> checks.Result:
         """Mark the reader's function; a pass is remembered, and a hint grows stronger if the mistake is made again."""
-        return checks.check(exercise, answer, progress=self.progress)
+        result = checks.check(exercise, answer, progress=self.progress)
+        return replace(result, message=f"{result.message} {self._note()}".rstrip())
 
     def quiz(self) -> Any:
         """This notebook's check-yourself questions, the ones missed before first; the last one's are the page's."""

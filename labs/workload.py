@@ -278,17 +278,34 @@ _CHARACTERS = 1_000_000  # read at once, should a line be longer
 
 def _csv_chunks(file: TextIO, column: str) -> Iterator[tuple[str, int, list]]:
     """("row", number of the first one, values of `column`) for some thousand rows at a time; the header is row 1."""
-    rows = csv.reader(iter(partial(file.readline, _CHARACTERS), ""))
+    rows = _whole_rows(csv.reader(iter(partial(file.readline, _CHARACTERS), ""), strict=True))
     header = [name.strip() for name in next(rows, [])]
     if any("\0" in name for name in header):
         raise ValueError("the file is not UTF-8 text: export it as a CSV in UTF-8")
     if column not in header:
+        if len(header) == 1 and column in re.split("[;\t|]", header[0]):
+            raise ValueError(f"the file's columns are not separated by commas: its first line is {header[0]!r}; export "
+                             f"it with commas")
         named = shorten(", ".join(header), 100) or "nothing: its first line is empty"
         raise ValueError(f"the file has no column {column!r}: its header has {named}")
     at, width, first = header.index(column), len(header), 2
     while values := [row[at] if len(row) == width else _odd_row(row, at, width) for row in islice(rows, _ROWS)]:
         yield "row", first, values
         first += len(values)
+
+
+def _whole_rows(rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    """The rows; a quotation mark that is never closed would make one of all that follow, without a word."""
+    read = 0
+    try:
+        for row in rows:
+            read += 1
+            yield row
+    except csv.Error as error:
+        if not re.search("end of data|expected after", str(error)):
+            raise
+        raise ValueError(f"row {read + 1} has a quotation mark that is not closed, or that stands where none belongs: "
+                         f"mend that row") from None
 
 
 def _odd_row(row: list[str], at: int, width: int) -> str:

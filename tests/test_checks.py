@@ -861,6 +861,29 @@ def test_what_the_learner_wrote_is_escaped():
 # ---------------------------------------------------------------- code that misbehaves
 
 
+def _no_return(lengths):
+    wasted = len(lengths) * max(lengths) - sum(lengths)  # noqa: F841
+
+
+def _begun(lengths):
+    wasted = len(lengths)  # noqa: F841
+    raise NotImplementedError
+
+
+def _documented(lengths):
+    """How many slot-steps are wasted."""
+
+
+@pytest.mark.parametrize(("answer", "said"), [
+    (_no_return, "Not yet: slot_steps_wasted([10]) gave nothing. It works something out and returns nothing"),
+    (_begun, "Not attempted yet: "), (_documented, "Not attempted yet: "), (lambda **named: None, "Not yet: "),
+    (lambda lengths: None, "Not attempted yet: "),
+])
+def test_a_forgotten_return_is_no_stub(answer, said: str) -> None:
+    message = check("slot_steps_wasted", answer).message
+    assert re.sub(r"\(\[.*?\]\)", "([10])", message).startswith(said), message
+
+
 def test_printing_a_right_answer_passes_and_prints_nothing(capsys):
     assert check("next_slot", lambda f: print("trying", f) or f.index(min(f))).status == PASSED
     assert capsys.readouterr() == ("", "")

@@ -37,6 +37,14 @@ def test_trouble_with_the_progress_file_is_said_once(tmp_path: Path) -> None:
     assert not second.note
 
 
+def test_a_pass_that_cannot_be_kept_says_so_at_once(tmp_path) -> None:
+    course = Course("01_eight_requests", Progress(tmp_path / "no such folder" / "p.json"))
+    first, second = (course.check("slot_steps_wasted", lambda ls: len(ls) * max(ls) - sum(ls)) for _ in range(2))
+    assert (first.status, second.status) == ("passed", "passed")
+    assert "kept only until the kernel stops" in first.message and first.message.startswith(second.message)
+    assert "kept only" not in second.message
+
+
 def test_a_pass_is_remembered_and_a_hint_grows(tmp_path: Path) -> None:
     course = Course("01_eight_requests", Progress(tmp_path / "p.json"))
     hints = [course.check("slot_steps_wasted", sum).message for _ in range(2)]

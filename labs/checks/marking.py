@@ -110,6 +110,8 @@ _LOOK = {NOT_ATTEMPTED: ("○", "#767676", "#f2f2f2"), PASSED: ("✓", "#009e73"
 
 PRINTS = Mistake("prints", None, "It prints the answer but returns nothing: write return instead of print.",
                  "Its last line should be `return ...`: a printed number can't be used by the code that called it.")
+NO_RETURN = Mistake("no_return", None, "It works something out and returns nothing: hand the result back with return.",
+                    "Its last line should be `return ...`: without it, Python gives None to the code that called it.")
 CHANGES = Mistake("changes", None, "Asked again with the same input, it gave another answer: does it draw at random, "
                                    "or keep something between calls?",
                   "Create every list inside the function, not above it or as a default value, and draw nothing at "
@@ -122,7 +124,7 @@ NO_FUNCTION = Mistake("no_function", None, "Hand over the function by its name, 
                       "The check calls your function on inputs of its own, so it needs the function, not one answer.")
 WORK_IT_OUT = "Work this case out on paper, then compare step by step."
 CALL_IT = "Call it with this input in a cell of its own, to see where it goes wrong."
-ANYWHERE = (PRINTS, CHANGES, SLOW, ARGUMENTS, NO_FUNCTION)
+ANYWHERE = (PRINTS, NO_RETURN, CHANGES, SLOW, ARGUMENTS, NO_FUNCTION)
 
 _FLOORED = Mistake("floored", None, "The fraction is cut off: / divides, // drops the remainder.",
                    "Replace // by /, and don't wrap the result in int().")
@@ -155,9 +157,7 @@ def mark(exercise: Exercise, answer: Any, limit_s: float = 5.0) -> Finding:
         late = cases[len(got)][0]
         return Finding(NOT_YET, f"{call(exercise.id, late)} took over {limit_s:g} s.", SLOW)
     if all(isinstance(out, Odd) and out.empty for out in got):
-        if not printed:
-            return Finding(NOT_ATTEMPTED)
-        return Finding(NOT_YET, f"{call(exercise.id, cases[0][0])} gave nothing.", PRINTS)
+        return nothing(answer, got, printed, call(exercise.id, cases[0][0]))
     wrong = [(args, right, out) for (args, right), out in zip(cases, got, strict=True)
              if not same(out, right, exercise.tolerance)]
     if not wrong:
@@ -170,6 +170,25 @@ def mark(exercise: Exercise, answer: Any, limit_s: float = 5.0) -> Finding:
     fault = f"{call(exercise.id, args)} should give {difference(right, out, exercise.returns)}."
     nudge = CALL_IT if isinstance(out, Odd) else WORK_IT_OUT
     return Finding(NOT_YET, fault, mistake, nudge, exercise.explain(*copied(args)))
+
+
+def nothing(answer: Callable, got: Sequence[Any], printed: str, called: str) -> Finding:
+    """What to say where no call gave anything: nothing is written yet, or it is and `return` is missing."""
+    if printed:
+        return Finding(NOT_YET, f"{called} gave nothing.", PRINTS)
+    if all(out.words.startswith("gave nothing") for out in got) and _does_something(answer):
+        return Finding(NOT_YET, f"{called} gave nothing.", NO_RETURN)
+    return Finding(NOT_ATTEMPTED)
+
+
+def _does_something(function: Callable) -> bool:
+    """Whether its body uses a name: `pass`, `...` or a docstring alone does not."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    stars = sum(bool(code.co_flags & flag) for flag in (inspect.CO_VARARGS, inspect.CO_VARKEYWORDS))
+    arguments = code.co_argcount + code.co_kwonlyargcount + stars
+    return bool({*code.co_names, *code.co_varnames[arguments:]} - {"NotImplementedError"})
 
 
 def recognise(exercise: Exercise, cases: Sequence[tuple[Args, Value]], got: Sequence[Outcome]) -> Mistake | None:

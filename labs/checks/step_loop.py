@@ -19,7 +19,6 @@ from labs.checks.marking import (
     NOT_ATTEMPTED,
     NOT_YET,
     PASSED,
-    PRINTS,
     RANDOM_CASES,
     SLOW,
     WORK_IT_OUT,
@@ -27,6 +26,7 @@ from labs.checks.marking import (
     Finding,
     Mistake,
     _takes,
+    nothing,
 )
 
 Plain = float | str | list
@@ -132,8 +132,7 @@ class Structured(Exercise):
         if len(got) < len(cases):
             return Finding(NOT_YET, f"{self._call(inputs[len(got)])} took over {limit_s:g} s.", SLOW)
         if all(isinstance(out, Odd) and out.empty for out in got):
-            gave_nothing = Finding(NOT_YET, f"{self._call(inputs[0])} gave nothing.", PRINTS)
-            return gave_nothing if printed else Finding(NOT_ATTEMPTED)
+            return nothing(answer, got, printed, self._call(inputs[0]))
         wrong = [(args, right, out) for (args, right), out in zip(cases, got, strict=True) if not alike(right, out)]
         if not wrong:
             return Finding(PASSED)
