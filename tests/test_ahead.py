@@ -233,8 +233,7 @@ def test_a_kernel_that_stands_still_keeps_nobody_waiting(lab, chrome) -> None:
     with opened(chrome, lab, book) as session:
         page = session.page
         picture, handle = page.locator("svg[role=img]"), page.locator(".noUi-handle").first
-        picture.wait_for()
-        kernel = int(page.get_by_text(re.compile(r"^kernel \d+")).inner_text().split()[1])
+        kernel = kernel_of(page)
 
         def press(key: str) -> str:
             handle.focus()

@@ -24,12 +24,13 @@ class Odd:
 
 
 Outcome = Value | Odd
+NOTHING = Odd("gave nothing (None): does every path through it end in return?", empty=True)
 
 
 def read(answer: Any) -> Outcome:
     """A number as float, a list, tuple, array or generator of numbers as a tuple, anything else as `Odd`."""
     if answer is None or answer is ...:
-        return Odd("gave nothing (None): does every path through it end in return?", empty=True)
+        return NOTHING
     if (number := _number(answer)) is not None:
         return number
     if isinstance(answer, (str, bytes)):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from labs.checks.answers import Args, Odd, Outcome, Value, call, copied, difference, read, same, size
+from labs.checks.answers import NOTHING, Args, Odd, Outcome, Value, call, copied, difference, read, same, size
 from labs.checks.guard import outcome, outcomes
 
 NOT_ATTEMPTED, PASSED, NOT_YET = "not attempted", "passed", "not yet"
@@ -176,7 +176,7 @@ def nothing(answer: Callable, got: Sequence[Any], printed: str, called: str) -> 
     """What to say where no call gave anything: nothing is written yet, or it is and `return` is missing."""
     if printed:
         return Finding(NOT_YET, f"{called} gave nothing.", PRINTS)
-    if all(out.words.startswith("gave nothing") for out in got) and _does_something(answer):
+    if all(out == NOTHING for out in got) and _does_something(answer):
         return Finding(NOT_YET, f"{called} gave nothing.", NO_RETURN)
     return Finding(NOT_ATTEMPTED)
 

@@ -141,7 +141,7 @@ class Bench:
             measurement = measure(self.server, asks, progress=progress, **load)
             series = seen.stop()
         answered = sum(row.ok for row in measurement.rows)
-        change = delta(before, self.counted(_ended(before) + answered))
+        change = delta(before, self.counted((before.ended or 0) + answered))
         queue = change.queue_time
         return self._keep(Run(
             name, measurement, self.source, slots or self.slots, static, _known(change.steps),
@@ -167,7 +167,7 @@ class Bench:
         until, last = time.monotonic() + AT_REST, None
         while time.monotonic() < until:
             page = read_metrics(self.server.metrics(), COUNTED)
-            if last is not None and page.steps == last.steps and (page.finished is None or _ended(page) >= ended):
+            if last is not None and page.steps == last.steps and (page.ended is None or page.ended >= ended):
                 return page
             last = page
             time.sleep(0.25)
@@ -241,11 +241,6 @@ def second_server(bench: Bench) -> dict[str, object]:
 def wants_gpu_install(engine: str = "auto") -> bool:
     """Whether vLLM is to be fetched first: on Colab, with a GPU that can run it, for an engine that needs it."""
     return "COLAB_RELEASE_TAG" in os.environ and engine in ("auto", "vllm") and check_gpu(nvidia_smi()).ok
-
-
-def _ended(page: Metrics) -> float:
-    """Requests that have ended, in whatever way, by a page's count."""
-    return sum((page.finished or {}).values())
 
 
 def _known(value: float | None) -> float:

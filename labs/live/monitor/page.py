@@ -56,6 +56,11 @@ class Metrics:
         return self.iteration_tokens.count if self.iteration_tokens else None
 
     @property
+    def ended(self) -> float | None:
+        """Requests that have ended, in whatever way."""
+        return None if self.finished is None else sum(self.finished.values())
+
+    @property
     def empty(self) -> bool:
         """Whether the page had nothing of vLLM's."""
         return not self.samples
