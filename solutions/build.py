@@ -33,7 +33,6 @@ import tempfile
 import textwrap
 import time
 import tomllib
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -533,18 +532,20 @@ def build_one(course: Course, name: str, record: bool = False) -> str:
 
 
 def build(course: Course, names: list[str], record: bool = False) -> list[str]:
-    """Build these notebooks, two at a time, then README.md; returns what went wrong."""
+    """Build these notebooks, then README.md; returns what went wrong.
+
+    One after the other: some cells measure this machine, and would measure the other notebook too.
+    """
     failed = []
     # matplotlib says on stderr that it builds its font cache: let it do that here, not in a notebook.
     subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], check=False, capture_output=True)
-    with ProcessPoolExecutor(max_workers=2) as workers:
-        for name, job in [(name, workers.submit(build_one, course, name, record)) for name in names]:
-            try:
-                print(job.result(), flush=True)
-            except BuildError as error:
-                failed.append(str(error))
-            except (ValueError, KeyError, nbformat.ValidationError) as error:
-                failed.append(f"solutions/{name}: it can't be read as a notebook: {error}")
+    for name in names:
+        try:
+            print(build_one(course, name, record), flush=True)
+        except BuildError as error:
+            failed.append(str(error))
+        except (ValueError, KeyError, nbformat.ValidationError) as error:
+            failed.append(f"solutions/{name}: it can't be read as a notebook: {error}")
     for path, text in pages(course).items():
         write_text(text, path)
     write_text(readme_text(course), course.root / "README.md")
