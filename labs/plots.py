@@ -32,6 +32,7 @@ from labs.svg import (
     request_names,
 )
 from labs.svg.marks import FOLDED
+from labs.words import many
 
 POINTS, TITLE = 11, 12  # type sizes
 Schedules = Mapping[str, Schedule]
@@ -115,7 +116,7 @@ def occupancy(ax: Axes, schedule: Schedule, span: float | None = None) -> Axes:
     ax.stairs(useful, edges, fill=True, color=COLOURS.get(schedule.scheduler, OKABE_ITO[0]))
     ax.axvline(schedule.steps, color=INK, linewidth=1.5)
     ax.set(xlim=(0, (span or schedule.steps) * 1.001), ylim=(0, schedule.slots * 1.02))
-    title = f"{_headline(schedule)}; drain: the last {metrics.drain(schedule):,} steps"
+    title = f"{_headline(schedule)}; drain: the last {many(metrics.drain(schedule), 'step')}"
     return _labelled(ax, title, "steps", "slots in use")
 
 

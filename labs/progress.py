@@ -8,10 +8,12 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from labs.words import many
 
 FILE_NAME = ".progress.json"
 COURSE = "continuous-batching"  # a file without this name in it is somebody else's
@@ -33,8 +35,9 @@ class Summary:
 
     def __str__(self) -> str:
         tried = len(set(self.attempts) - set(self.passed))
-        return (f"{_count(self.passed, 'exercise')} passed, {tried} tried; {_count(self.predictions, 'prediction')}; "
-                f"{_count(self.correct, 'question')} right, {len(self.missed)} to come back to")
+        return (f"{many(len(self.passed), 'exercise')} passed, {tried} tried; "
+                f"{many(len(self.predictions), 'prediction')}; "
+                f"{many(len(self.correct), 'question')} right, {len(self.missed)} to come back to")
 
 
 class Progress:
@@ -146,6 +149,9 @@ class Progress:
         if not self._unsaved:  # else the file is older than what is in memory
             self._refresh()
         change(self._state)
+        self._save()
+
+    def _save(self) -> None:
         if self.path is None:
             return
         try:
@@ -157,28 +163,39 @@ class Progress:
             self.note = _sentence(f"{self.path.name} can't be written ({_reason(error)})")
 
     def _refresh(self) -> None:
-        """Read the file if there is one. One that makes no sense is set aside, one that can't be read is left alone."""
+        """Read the file if there is one. A damaged one is set aside, one that can't be read or is newer left alone."""
         if self.path is None:
             return
+        name = self.path.name
         try:
-            self._state = _parse(self.path.read_text(encoding="utf-8-sig"))
+            data = _parse(self.path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             return
         except OSError as error:
-            self.note, self.path = _sentence(f"{self.path.name} can't be read ({_reason(error)})"), None
+            self.note, self.path = _sentence(f"{name} can't be read ({_reason(error)})"), None
+        except _NewerError:
+            self.path = None
+            self.note = _sentence(f"{name} was written by a newer version of the course, so fetch that")
         except (ValueError, RecursionError):
-            self._set_aside()
+            self._set_aside(f"{name} could not be understood", "your progress starts again")
+        else:
+            self._state = _sound(data)
+            damaged = any(value != data.get(key) for key, value in self._state.items())
+            fault, outcome = f"part of {name} could not be understood", "the rest of your progress is kept"
+            if damaged and self._set_aside(fault, outcome):
+                self._save()
 
-    def _set_aside(self) -> None:
-        """Rename the file, so that whatever is in it stays, and start with an empty one (or carry on with memory's)."""
-        name = self.path.name
+    def _set_aside(self, fault: str, outcome: str) -> bool:
+        """Rename the file, so that whatever is in it stays; False if it can't be, and memory alone is left."""
         try:
-            names = (self.path.with_name(f"{name}.broken-{n}") for n in range(1, 1000))
+            names = (self.path.with_name(f"{self.path.name}.broken-{n}") for n in range(1, 1000))
             aside = next(path for path in names if not path.exists())
             self.path.rename(aside)
-            self.note = f"{name} could not be understood: it is now {aside.name}, and your progress starts again."
         except (OSError, ValueError, StopIteration):
-            self.path, self.note = None, _sentence(f"{name} could not be understood, nor renamed")
+            self.path, self.note = None, _sentence(f"{fault}, nor renamed")
+            return False
+        self.note = f"{fault[0].upper()}{fault[1:]}: the file is now {aside.name}, and {outcome}."
+        return True
 
 
 def _empty() -> dict[str, Any]:
@@ -189,26 +206,33 @@ def _attempt_key(exercise: str, mistake: str) -> str:
     return f"{exercise}/{mistake}" if mistake else exercise
 
 
+class _NewerError(ValueError):
+    """The file is of a later version, whose meaning isn't known here."""
+
+
 def _parse(text: str) -> dict[str, Any]:
-    """The state in a file's text. Raises ValueError if it isn't this course's, or is damaged anywhere."""
+    """What is in a file's text. Raises ValueError if it isn't this course's, or of another version."""
     data = json.loads(text)
-    if not isinstance(data, dict) or data.get("course") != COURSE or data.get("version") != VERSION:
+    if not isinstance(data, dict) or data.get("course") != COURSE:
         raise ValueError("not this course's")
-    state = {key: data.get(key) for key in _empty()}
-    replies = state["quiz"].values() if isinstance(state["quiz"], dict) else [None]
-    sound = (
-        isinstance(state["passed"], list) and all(isinstance(name, str) for name in state["passed"])
-        and isinstance(state["attempts"], dict) and all(map(_is_count, state["attempts"].values()))
-        and isinstance(state["predictions"], dict) and all(map(_is_number, state["predictions"].values()))
-        and all(isinstance(reply, dict) and all(_is_count(reply.get(key)) for key in _REPLY) for reply in replies)
-        and _is_count(state["turn"]))
-    if not sound:
-        raise ValueError("damaged")
-    return state
+    if _is_count(data.get("version")) and data["version"] > VERSION:
+        raise _NewerError
+    if data.get("version") != VERSION:
+        raise ValueError("no version")
+    return data
 
 
-def _count(things: Sized, what: str) -> str:
-    return f"{len(things)} {what}{'s' * (len(things) != 1)}"
+def _sound(data: dict[str, Any]) -> dict[str, Any]:
+    """The state in a file's data, without whatever in it makes no sense."""
+    def kept(key: str, is_sound: Callable[[Any], bool]) -> dict[str, Any]:
+        found = data.get(key)
+        return {name: value for name, value in found.items() if is_sound(value)} if isinstance(found, dict) else {}
+
+    passed, turn = data.get("passed"), data.get("turn")
+    quiz = kept("quiz", lambda reply: isinstance(reply, dict) and all(_is_count(reply.get(key)) for key in _REPLY))
+    return {"passed": [name for name in passed if isinstance(name, str)] if isinstance(passed, list) else [],
+            "attempts": kept("attempts", _is_count), "predictions": kept("predictions", _is_number), "quiz": quiz,
+            "turn": turn if _is_count(turn) else max((reply["due"] for reply in quiz.values()), default=0)}
 
 
 def _is_count(value: object) -> bool:

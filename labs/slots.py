@@ -5,6 +5,7 @@ that a step takes, and the order in which a real scheduler looks at its queues. 
 """
 from __future__ import annotations
 
+import reprlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ def _whole(name: str, values: Ints) -> np.ndarray:
     except ValueError:
         raise ValueError(f"{name} must be whole numbers, not lists within a list") from None
     if values.size and values.dtype.kind not in "iuf":
-        raise ValueError(f"{name} must be whole numbers, got {str(values.flat[0])!r}")
+        raise ValueError(f"{name} must be whole numbers, got {reprlib.repr(values.ravel()[:1].tolist()[0])}")
     bad = values[(values != np.floor(values)) | ~(np.abs(values) < 2.0**62)]
     if bad.size:
         raise ValueError(f"{name} must be whole numbers (and below 2**62), got {bad.flat[0]}")

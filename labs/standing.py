@@ -11,6 +11,7 @@ from html import escape
 
 from labs import checks, quiz
 from labs.progress import Progress
+from labs.words import many
 
 NOTEBOOKS = ("00", "01", "02", "03", "04", "05", "06", "07")
 
@@ -30,7 +31,7 @@ class Part:
         return tuple(name for name in self.all if name not in self.passed and name not in self.tried)
 
     def __str__(self) -> str:
-        return f"{len(self.passed)} of {len(self.all)} {self.kind}{'s' * (len(self.all) != 1)}"
+        return f"{len(self.passed)} of {many(len(self.all), self.kind)}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import random
 import re
 import reprlib
@@ -22,6 +23,8 @@ from textwrap import shorten
 from typing import TextIO
 
 import numpy as np
+
+from labs.words import many
 
 EIGHT_LENGTHS = (12, 15, 20, 31, 44, 60, 800, 950)
 EIGHT_NAMES = tuple("ABCDEFGH")
@@ -204,6 +207,7 @@ class Log:
     lengths: np.ndarray
     counts: dict[int, int] = field(repr=False)
     source: str
+    skipped: int = 0  # rows left out, for their column is empty or 0: requests that failed before their first token
 
     @property
     def n(self) -> int:
@@ -215,10 +219,14 @@ def read_lengths(path: str | Path, column: str = "output_tokens", keep: int = 1_
     """Read one column of output lengths from a CSV (with a header) or a JSONL file, in a stream.
 
     The first `keep` lengths stay in order for simulation; the rest are only counted, so memory stays small however
-    large the file is. A byte-order mark is ignored, and so are rows where the column is empty or 0 (requests that
-    failed before their first token). Raises ValueError that says which row to mend.
+    large the file is. A byte-order mark is ignored. Rows where the column is empty or 0 are left out, and counted in
+    `skipped`. Raises ValueError that says which row to mend.
     """
+    if not isinstance(path, (str, os.PathLike)) or not str(path).strip():
+        raise ValueError(f"path must be the name of a CSV or JSONL file, got {reprlib.repr(path)}")
     path, keep = Path(path), _whole("keep", keep, 1)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name the file in it")
     if not path.is_file():
         raise ValueError(f"there is no file {path}: check the name, or upload it beside this notebook")
     try:
@@ -252,7 +260,7 @@ def read_metrics_lengths(text: str, n: int = 5000, seed: int = 0) -> Log:
     drawn = rng.choice(len(buckets), n, p=requests / requests.sum())
     lengths = np.maximum(1, np.ceil(low[drawn] + (high - low)[drawn] * rng.random(n))).astype(np.int64)
     return Log(lengths, dict(sorted(Counter(lengths.tolist()).items())),
-               f"/metrics histogram of {int(requests.sum()):,} requests")
+               f"/metrics histogram of {many(int(requests.sum()), 'request')}")
 
 
 _BUCKET = re.compile(r'vllm:request_generation_tokens_bucket\{(.*?)\ble="([\d.e+]+|\+Inf)"(.*?)\}\s+([\d.e+]+)')
@@ -276,8 +284,11 @@ _ROWS = 4096  # converted at once
 _CHARACTERS = 1_000_000  # read at once, should a line be longer
 
 
-def _csv_chunks(file: TextIO, column: str) -> Iterator[tuple[str, int, list]]:
-    """("row", number of the first one, values of `column`) for some thousand rows at a time; the header is row 1."""
+Chunk = tuple[str, int, list, int]  # "row" or "line", the number of the first one, values, how many of them are blank
+
+
+def _csv_chunks(file: TextIO, column: str) -> Iterator[Chunk]:
+    """Values of `column`, some thousand rows at a time; the header is row 1."""
     rows = _whole_rows(csv.reader(iter(partial(file.readline, _CHARACTERS), ""), strict=True))
     header = [name.strip() for name in next(rows, [])]
     if any("\0" in name for name in header):
@@ -286,12 +297,22 @@ def _csv_chunks(file: TextIO, column: str) -> Iterator[tuple[str, int, list]]:
         if len(header) == 1 and column in re.split("[;\t|]", header[0]):
             raise ValueError(f"the file's columns are not separated by commas: its first line is {header[0]!r}; export "
                              f"it with commas")
-        named = shorten(", ".join(header), 100) or "nothing: its first line is empty"
-        raise ValueError(f"the file has no column {column!r}: its header has {named}")
+        raise ValueError(f"the file has no column {column!r}: {_header_fault(header)}")
     at, width, first = header.index(column), len(header), 2
-    while values := [row[at] if len(row) == width else _odd_row(row, at, width) for row in islice(rows, _ROWS)]:
-        yield "row", first, values
-        first += len(values)
+    while some := list(islice(rows, _ROWS)):
+        yield ("row", first, [row[at] if len(row) == width else _odd_row(row, at, width) for row in some],
+               some.count([]))
+        first += len(some)
+
+
+def _header_fault(header: list[str]) -> str:
+    """What is the matter with a header that lacks the column, and what to change."""
+    if not any(header):
+        return "its first line is empty"
+    if any(re.fullmatch(r"[-+]?\d[\d.]*", name) for name in header):
+        return (f"its first line is {shorten(','.join(header), 60)!r}, which is a request and not a header: put a line "
+                f"with the columns' names above it")
+    return f"its header has {shorten(', '.join(header), 80)}; name the one that holds the output lengths as column"
 
 
 def _whole_rows(rows: Iterable[list[str]]) -> Iterator[list[str]]:
@@ -315,16 +336,17 @@ def _odd_row(row: list[str], at: int, width: int) -> str:
     return row[at] if at < len(row) else ""
 
 
-def _jsonl_chunks(file: TextIO, column: str) -> Iterator[tuple[str, int, list]]:
-    """("line", number of the first one, values of the key `column`) for some thousand lines at a time."""
+def _jsonl_chunks(file: TextIO, column: str) -> Iterator[Chunk]:
+    """Values of the key `column`, some thousand lines at a time."""
     lines = enumerate(iter(partial(file.readline, _CHARACTERS), ""), 1)
     first, seen = 1, False
     while rows := [_json_object(number, line) for number, line in islice(lines, _ROWS)]:
         seen = seen or any(column in row for row in rows)
-        yield "line", first, [row.get(column, "") for row in rows]
+        yield "line", first, [row.get(column, "") for row in rows], rows.count({})
         first += len(rows)
     if not seen:
-        raise ValueError(f"the file has no key {column!r} on any line: name the key that holds the output length")
+        raise ValueError(f"the file has no key {column!r} on any line: name the one that holds the output lengths as "
+                         f"column")
 
 
 def _json_object(number: int, line: str) -> dict:
@@ -338,16 +360,19 @@ def _json_object(number: int, line: str) -> dict:
     return row
 
 
-def _collect(chunks: Iterable[tuple[str, int, list]], keep: int, source: str) -> Log:
+def _collect(chunks: Iterable[Chunk], keep: int, source: str) -> Log:
     """Count every length, and keep the first `keep` in order."""
-    counts, kept = Counter(), array("q")
-    for unit, first, values in chunks:
+    counts, kept, skipped = Counter(), array("q"), 0
+    for unit, first, values, blank in chunks:
         lengths = list(filter(None, _lengths(unit, first, values)))
         counts.update(lengths)
         kept.extend(lengths[:keep - len(kept)])
+        skipped += len(values) - blank - len(lengths)
     if not kept:
-        raise ValueError(f"{source}: no request has an output length above 0")
-    return Log(np.array(kept, dtype=np.int64), dict(sorted(counts.items())), source)
+        raise ValueError(f"{source}: no request has an output length above 0" if skipped else
+                         f"{source}: there is a header and no request below it, so export the log again")
+    left_out = f" ({many(skipped, 'row')} left out, where it is empty or 0)" if skipped else ""
+    return Log(np.array(kept, dtype=np.int64), dict(sorted(counts.items())), source + left_out, skipped)
 
 
 def _lengths(unit: str, first: int, values: list) -> list[int]:

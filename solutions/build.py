@@ -65,8 +65,8 @@ try:
     if not (root / "labs/__init__.py").is_file():
         subprocess.run(fetch, check=True, timeout=120, capture_output=True, stdin=subprocess.DEVNULL)
 except (OSError, subprocess.SubprocessError):
-    stop = RuntimeError(f"The course's files could not be fetched from {site}: check that address and the "
-                        f"internet connection, delete the folder {root.name} if it is there, and run this cell again.")
+    stop = RuntimeError(f"This isn't the course's folder and fetching {site} failed: open the notebook there, or check "
+                        f"address and internet connection, delete any folder {root.name}, and run this cell again.")
     stop._render_traceback_ = lambda: [str(stop)]; raise stop from None
 sys.path[:0] = [] if str(root) in sys.path else [str(root)]"""
 

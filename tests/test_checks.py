@@ -669,6 +669,26 @@ def test_explanations_work_for_every_case(exercise):
         assert text.endswith((".", "longest", "steps", "spread.")), text
 
 
+@pytest.mark.parametrize("exercise", EXERCISES.values(), ids=list(EXERCISES))
+def test_an_answer_cut_to_float32_is_told_so(exercise):
+    def cut(*args):
+        right = exercise.oracle(*args)
+        return np.float32(right) if np.ndim(right) == 0 else np.asarray(right, dtype=np.float32)
+
+    exact = all(same(outcome(cut, copied(args)), right, exercise.tolerance) for args, right in exercise.cases())
+    result = check(exercise.id, cut)
+    assert (result.status, result.mistake) == ((PASSED, "") if exact else (NOT_YET, "single"))
+
+
+ONE_OF_MANY = re.compile(r"(?<![\d.,])(?<!/ )1 (?!is\b|has\b|as\b|was\b|takes\b)[a-z-]+s\b")
+
+
+@pytest.mark.parametrize("exercise", checks.EXERCISES.values(), ids=list(checks.EXERCISES))
+def test_no_explanation_counts_one_in_the_plural(exercise):
+    said = [exercise.explain(*copied(args)) for args, _ in exercise.cases()]
+    assert [text for text in said if ONE_OF_MANY.search(text)] == []
+
+
 def test_cases_are_small_and_the_same_every_time():
     for exercise in EXERCISES.values():
         assert exercise.cases() == exercise.cases()
@@ -700,17 +720,17 @@ def test_the_failing_case_shown_is_the_smallest():
     ("static_steps", lambda ls, k: sys.exit(), "but called exit()."),
     ("static_steps", lambda ls, k: None if len(ls) > 2 else 4, "but gave nothing (None): does every path"),
     ("static_finish", lambda ls, k: 4, "(wanted: a list with one number for each request)."),
-    ("static_finish", lambda ls, k: [4], "but gave [4] (2 numbers are wanted, there are 1)."),
-    ("static_finish", lambda ls, k: [], "but gave [] (2 numbers are wanted, there are 0)."),
+    ("static_finish", lambda ls, k: [4], "but gave [4] (wanted: 2 numbers, not 1)."),
+    ("static_finish", lambda ls, k: [], "but gave [] (wanted: 2 numbers, not 0)."),
     ("static_finish", lambda ls, k: [[n] for n in ls], "but gave a list that holds something of type list"),
     ("static_finish", lambda ls, k: [None] * len(ls), "but gave a list that holds None where a number belongs."),
     ("static_finish", lambda ls, k: ["4"] * len(ls), "but gave a list that holds a text where a number belongs."),
     ("static_finish", lambda ls, k: np.ones((1, len(ls))), "but gave a list that holds something of type ndarray"),
-    ("static_finish", lambda ls, k: itertools.count(), "(2 numbers are wanted, there are 1000)."),
+    ("static_finish", lambda ls, k: itertools.count(), "(wanted: 2 numbers, not 1000)."),
     ("static_finish", lambda ls, k: (1 / 0 for _ in ls), "but raised ZeroDivisionError"),
     ("static_finish", lambda ls, k: np.array(ls) / 0, "but gave [inf, inf] (nan and inf come from"),
     ("static_finish", lambda ls, k: static_finish_with_numpy(ls, k).mean(axis=0), "but gave 4 (wanted: a list with"),
-    ("split_latency", lambda a, s, f, n: [0, 1, 2], "but gave [0, 1, 2] (2 numbers are wanted, there are 3)."),
+    ("split_latency", lambda a, s, f, n: [0, 1, 2], "but gave [0, 1, 2] (wanted: 2 numbers, not 3)."),
 ])
 def test_a_failing_case_is_put_into_one_sentence(name, answer, says):
     result = check(name, answer)

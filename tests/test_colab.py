@@ -151,6 +151,7 @@ def only_sentence(outputs: list) -> str:
 def test_the_first_cell_says_what_to_do_when_nobody_answers(python: str, content: Path) -> None:
     sentence = only_sentence(run_cells(python, [SETUP], content, None)[0])
     assert f"https://github.com/{COURSE.repository}" in sentence
+    assert "open the notebook there" in sentence  # a copy elsewhere on a laptop
     assert "internet connection" in sentence
     assert "run this cell again" in sentence
 
@@ -164,7 +165,7 @@ def test_the_first_cell_does_not_wait_for_ever(python: str, content: Path, tmp_p
     assert "timeout=120," in SETUP
     impatient = SETUP.replace("timeout=120,", "timeout=1,")
     path = f"{slow.parent}{os.pathsep}{os.environ['PATH']}"
-    assert "could not be fetched" in only_sentence(run_cells(python, [impatient], content, None, PATH=path)[0])
+    assert "open the notebook there" in only_sentence(run_cells(python, [impatient], content, None, PATH=path)[0])
 
 
 def test_the_environment_has_the_versions_that_are_pinned(colab: str) -> None:

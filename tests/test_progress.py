@@ -188,7 +188,7 @@ GOOD = json.dumps({"course": "continuous-batching", "version": 1, **module._empt
 BROKEN = {
     "empty": b"", "half": GOOD[: len(GOOD) // 2].encode(), "no JSON": b"hello", "no UTF-8": b"\xff\xfe\x00",
     "a list": b"[]", "a number": b"1", "another's": b'{"name": "package", "version": 1}',
-    "of a later version": GOOD.replace('"version": 1', '"version": 99').encode(),
+    "of no version": GOOD.replace('"version": 1', '"version": "one"').encode(),
     "passed is text": GOOD.replace('"passed": []', '"passed": "gain"').encode(),
     "passed holds numbers": GOOD.replace('"passed": []', '"passed": [1]').encode(),
     "attempts are text": GOOD.replace('"attempts": {}', '"attempts": {"gain": "two"}').encode(),
@@ -215,6 +215,53 @@ def test_a_file_that_makes_no_sense_is_set_aside_and_kept(content, file):
     aside = file.with_name(f"{FILE_NAME}.broken-1")
     assert aside.name in progress.note
     assert aside.read_bytes() == content
+
+
+DAMAGES = {
+    "passed": lambda data: data["passed"].append(7), "attempts": lambda data: data["attempts"].update(gain="two"),
+    "predictions": lambda data: data["predictions"].update(late=None),
+    "quiz": lambda data: data["quiz"].update(odd={"correct": 1}), "turn": lambda data: data.update(turn=-1),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_one_bad_entry_costs_no_other(damage, file):
+    whole = fill(Progress(file))
+    data = json.loads(file.read_text())
+    damage(data)
+    file.write_text(json.dumps(data))
+    progress = Progress(file)
+    assert progress.summary() == whole.summary()
+    assert progress.note == (f"Part of {FILE_NAME} could not be understood: the file is now {FILE_NAME}.broken-1, and "
+                             f"the rest of your progress is kept.")
+    assert json.loads(file.with_name(f"{FILE_NAME}.broken-1").read_text()) == data
+    again = Progress(file)
+    assert (again.note, again.summary()) == ("", whole.summary())
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_one_bad_entry_costs_no_other_where_nothing_can_be_renamed(damage, file, monkeypatch):
+    whole = fill(Progress(file))
+    data = json.loads(file.read_text())
+    damage(data)
+    file.write_text(json.dumps(data))
+    monkeypatch.setattr(Path, "rename", fails(errno.EACCES))
+    progress = fill(Progress(file))
+    assert set(progress.summary().passed) == set(whole.summary().passed)
+    assert is_a_sentence(progress.note)
+    assert json.loads(file.read_text()) == data
+
+
+@pytest.mark.parametrize("later", [2, 99])
+def test_a_file_of_a_later_version_is_left_alone_and_named(later, file):
+    content = GOOD.replace('"version": 1', f'"version": {later}')
+    file.write_text(content)
+    progress = fill(Progress(file))
+    assert progress.note == (f"Your progress is kept only until the kernel stops: {FILE_NAME} was written by a newer "
+                             f"version of the course, so fetch that.")
+    assert progress.passed("static_steps")
+    assert [path.name for path in file.parent.iterdir()] == [FILE_NAME]
+    assert file.read_text() == content
 
 
 def test_each_broken_file_gets_a_name_of_its_own(file):

@@ -330,7 +330,22 @@ def test_a_csv_is_read_as_people_write_it(write, content: str, lengths: list[int
     assert log.lengths.tolist() == lengths
     assert log.counts == Counter(lengths)
     assert log.n == len(lengths)
-    assert log.source == "log.csv, column output_tokens"
+    assert log.source.startswith("log.csv, column output_tokens")
+
+
+@pytest.mark.parametrize(("name", "content", "skipped"), [
+    ("log.csv", "output_tokens\n5\n\n7\n\n", 0),
+    ("log.csv", "id,output_tokens\na,5\nb,\nc,0\nd\ne,7\n", 3),
+    ("log.csv", "id,output_tokens\na,5\nb,\n", 1),
+    ("log.csv", "output_tokens,id\n" + "5,a\n0,b\n" * 9000, 9000),
+    ("log.jsonl", '{"output_tokens": 5}\n\n{"output_tokens": null}\n{"error": "503"}\n{"output_tokens": 0}\n', 3),
+    ("log.jsonl", '{"output_tokens": 5}\n\n \n', 0),
+])
+def test_rows_left_out_are_counted_aloud(write, name: str, content: str, skipped: int) -> None:
+    log = read_lengths(write(content, name))
+    assert log.skipped == skipped
+    said = "" if not skipped else f" ({skipped:,} row{'s' * (skipped > 1)} left out, where it is empty or 0)"
+    assert log.source == f"{name}, column output_tokens{said}"
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "log.ndjson", "log.json", "LOG.JSONL"])
@@ -386,7 +401,11 @@ def test_a_long_log_is_read_whole_and_its_bad_row_is_found(write, name: str) -> 
     (",".join(f"column{i}" for i in range(5000)) + "\n1\n", "output_tokens"),
     ("x" * 100_000 + "\n1\n", "output_tokens"),
     ('"two\nlines",b\n5,5\n', "two lines, b"),
-    ("output_tokens\n", "no request"),
+    ("output_tokens\n", "there is a header and no request below it"),
+    ("output_tokens,id\n\n\n", "there is a header and no request below it"),
+    ("44\n55\n", "its first line is '44', which is a request and not a header"),
+    ("2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:47.68,374,55\n", "374,44', which is a request"),
+    ("tokens,model\n5,x\n", "has tokens, model; name the one that holds the output lengths as column"),
     ("output_tokens\n0\n0\n", "no request"),
     ("id,output_tokens\na\nb,\n", "no request"),
     ("output_tokens\n5\nmany\n", "row 3 has 'many'"),
@@ -453,8 +472,10 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     refused(read_lengths, "nowhere.csv", named="nowhere.csv")
     Path("folder.csv").mkdir()
-    refused(read_lengths, "folder.csv", named="folder.csv")
+    refused(read_lengths, "folder.csv", named="folder.csv is a folder")
     Path("log.csv").write_text("output_tokens\n5\n")
+    for path in ("", " ", None, 5, b"log.csv", ["log.csv"]):
+        refused(read_lengths, path, named="path must be the name of a CSV or JSONL file, got")
     for keep in (0, -1, 1.5):
         refused(read_lengths, "log.csv", keep=keep, named="keep")
 
@@ -537,6 +558,10 @@ def metrics_page(up_to: dict[str, float], labels: str = 'model_name="m",engine="
         f"# HELP {name} Number of generation tokens processed.", f"# TYPE {name} histogram", *buckets,
         f"{name}_count{{{labels}}} {float(list(up_to.values())[-1])}", f"{name}_sum{{{labels}}} 1234.0",
         f'vllm:request_prompt_tokens_bucket{{{labels},le="1.0"}} 999.0', ""])
+
+
+def test_one_request_is_no_requests() -> None:
+    assert read_metrics_lengths(metrics_page({"5.0": 1, "+Inf": 1})).source == "/metrics histogram of 1 request"
 
 
 PAGE = {"1.0": 10, "2.0": 10, "5.0": 40, "10.0": 90, "+Inf": 100}

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from labs.words import many
+
 LONGEST = 1000  # numbers read from an answer, so that a generator without an end stops here
 SHOWN = 12  # numbers of a list that a message shows
 
@@ -108,7 +110,7 @@ def difference(right: Value, got: Outcome, returns: str) -> str:
     if isinstance(right, tuple) != isinstance(got, tuple):
         return f"{text} (wanted: {returns})"
     if len(as_tuple(right)) != len(as_tuple(got)):
-        return f"{text} ({len(as_tuple(right))} numbers are wanted, there are {len(as_tuple(got))})"
+        return f"{text} (wanted: {many(len(as_tuple(right)), 'number')}, not {len(as_tuple(got))})"
     if not all(map(math.isfinite, as_tuple(got))):
         return f"{text} (nan and inf come from a division by 0 or from a number too large)"
     return text

@@ -5,6 +5,7 @@ import random
 
 from labs.checks.marking import Mistake
 from labs.checks.step_loop import Structured
+from labs.words import many
 
 HEADROOM, CAP, MEMORY, OTHER = "headroom", "sequence cap", "memory", "budget or head"
 
@@ -51,7 +52,7 @@ DIAGNOSIS = Structured(
           "that doesn't fit.",
     oracle=_diagnosis,
     explain=lambda running, waiting, cap, usage, preemptions: (
-        f"{preemptions} preemptions; {waiting} waiting; {running} running of {cap}; KV usage {usage:.0%}."),
+        f"{many(preemptions, 'preemption')}; {waiting} waiting; {running} running of {cap}; KV usage {usage:.0%}."),
     worked=(((8, 3, 8, 0.3, 0), CAP), ((5, 3, 8, 0.97, 0), MEMORY), ((5, 3, 8, 0.3, 0), OTHER),
             ((5, 0, 8, 0.3, 0), HEADROOM), ((8, 0, 8, 0.3, 0), HEADROOM), ((5, 3, 8, 0.3, 2), MEMORY),
             ((8, 3, 8, 0.99, 2), MEMORY), ((8, 3, 8, 0.95, 0), CAP), ((5, 0, 8, 0.8, 1), MEMORY),

@@ -5,6 +5,7 @@ import random
 
 from labs.checks.marking import Exercise, Mistake
 from labs.slots import continuous_batching
+from labs.words import many
 from labs.workload import EIGHT_LENGTHS
 
 EIGHT = list(EIGHT_LENGTHS)
@@ -39,8 +40,8 @@ SLOT_STEPS_WASTED = Exercise(
     task="return how many slot-steps of one static batch, a slot for each request, are spent on finished requests.",
     shows="a static batch costs slots x longest, whatever its short requests needed; the eight waste 5,668 of 7,600.",
     oracle=_wasted,
-    explain=lambda lengths: f"{max(lengths)} steps x {len(lengths)} slots = {max(lengths) * len(lengths)} slot-steps; "
-                            f"{sum(lengths)} of them made a token.",
+    explain=lambda lengths: f"{many(max(lengths), 'step')} x {many(len(lengths), 'slot')} = "
+                            f"{many(max(lengths) * len(lengths), 'slot-step')}; {sum(lengths)} of them made a token.",
     worked=((([5, 5],), 0), (([1, 3],), 2), (([7],), 0), (([9, 2, 2],), 14), ((EIGHT,), 5668)), draw=_batch,
     mistakes=(
         Mistake("available", lambda ls: len(ls) * max(ls),
@@ -136,8 +137,8 @@ NORMALISED_LATENCY = Exercise(
     shows="A pays 79.2 steps for each of its tokens, H pays 1: who you are batched with decides, not what you asked "
           "for.",
     oracle=_normalised,
-    explain=lambda lengths: f"All answers come back at step {max(lengths)}; the first request made {lengths[0]} "
-                            f"tokens, so {max(lengths)} / {lengths[0]} steps for each.",
+    explain=lambda lengths: f"All answers come back at step {max(lengths)}; the first request made "
+                            f"{many(lengths[0], 'token')}: that is {max(lengths)} / {lengths[0]} steps a token.",
     worked=((([6, 6],), [1, 1]), (([1, 4],), [4, 1]), (([8, 2, 5],), [1, 4, 1.6]),
             ((EIGHT,), [950 / 12, 950 / 15, 47.5, 950 / 31, 950 / 44, 950 / 60, 1.1875, 1])), draw=_batch,
     mistakes=(

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from labs.checks.marking import Exercise, Mistake
 from labs.checks.step_loop import Structured
+from labs.words import many
 
 # ---- itl ------------------------------------------------------------------------------------------------------------
 
@@ -41,8 +42,8 @@ ITL = Exercise(
     shows="a chunk is not a token: taken for one, chunks that hold several make a server look slower than it is.",
     oracle=_itl,
     explain=lambda t, c: "There is one token, so there is no gap." if len(t) == 1 else (
-        f"The second chunk came {t[1] - t[0]:.3g} s after the first and holds {c[1]}: so it gives {c[1]} "
-        f"gap{'s' * (c[1] > 1)} of {(t[1] - t[0]) / c[1]:.3g} s."),
+        f"The second chunk came {t[1] - t[0]:.3g} s after the first and holds {c[1]}: so it gives {many(c[1], 'gap')} "
+        f"of {(t[1] - t[0]) / c[1]:.3g} s."),
     worked=((([0.0, 1.0], [1, 1]), [1.0]), (([0.5, 0.9], [1, 2]), [0.2, 0.2]),
             (([0.1, 0.4, 0.6], [1, 3, 2]), [0.1, 0.1, 0.1, 0.1, 0.1]), (([0.2, 0.3, 0.7], [1, 1, 4]), [0.1] * 5),
             (([0.3], [1]), [])),
@@ -108,7 +109,7 @@ OUTPUT_TOKENS = Structured(
     task="return the tokens of all answers that came whole (status \"ok\"), by the server's own count.",
     shows="words, chunks and max_tokens are all at hand, and all wrong: only the server's usage counts tokens.",
     oracle=_output_tokens,
-    explain=lambda rows: f"Of {len(rows)} answers, {sum(row['status'] == 'ok' for row in rows)} came whole.",
+    explain=lambda rows: f"Of {many(len(rows), 'answer')}, {sum(row['status'] == 'ok' for row in rows)} came whole.",
     worked=((([_row("one two", 3, 5, 16)],), 5), (([_row("one", 4, 6, 8), _row("two", 1, 4, 8, "cut")],), 6),
             (([_row("a b c", 5, 9, 9), _row("a b", 4, 7, 20)],), 16), (([_row("a", 2, 9, 16, "error")],), 0)),
     draw=_answers,
@@ -251,8 +252,9 @@ FAIR_BENCHMARK = Structured(
          "\"cached prompts\" (prompt tokens found in the cache), \"concurrency 1\", \"equal lengths\"; else \"fair\".",
     shows="who finds no gain from vLLM has most often measured one request at a time, or answers of one length.",
     oracle=_fair,
-    explain=lambda concurrency, lengths, warm_up, hits, failed: f"{failed} failed; {warm_up} requests of warm-up; "
-            f"{hits} cached tokens; concurrency {concurrency}; lengths from {min(lengths)} to {max(lengths)}.",
+    explain=lambda concurrency, lengths, warm_up, hits, failed: (
+        f"{failed} failed; {many(warm_up, 'request')} of warm-up; "
+        f"{many(hits, 'cached token')}; concurrency {concurrency}; lengths from {min(lengths)} to {max(lengths)}."),
     worked=(((8, [16, 512], 4, 0, 0), FAIR), ((8, [16, 512], 4, 0, 2), FAILED), ((8, [16, 512], 0, 0, 0), COLD),
             ((8, [16, 512], 4, 96, 0), CACHED), ((1, [16, 512], 4, 0, 0), ALONE), ((8, [256, 256], 4, 0, 0), EQUAL),
             ((1, [256, 256], 0, 96, 2), FAILED), ((1, [256, 256], 0, 96, 0), COLD), ((1, [64, 64], 4, 96, 0), CACHED),

@@ -122,9 +122,11 @@ ARGUMENTS = Mistake("arguments", None, "Keep the first line as it was given.",
                     "Copy the `def` line from the exercise again, and write your code below it.")
 NO_FUNCTION = Mistake("no_function", None, "Hand over the function by its name, without brackets after it.",
                       "The check calls your function on inputs of its own, so it needs the function, not one answer.")
+SINGLE = Mistake("single", None, "Right to six digits or so, and no further: was a number cut to float32 on the way?",
+                  "Compute in Python's own numbers or in numpy's float64, and round nothing before the end.")
 WORK_IT_OUT = "Work this case out on paper, then compare step by step."
 CALL_IT = "Call it with this input in a cell of its own, to see where it goes wrong."
-ANYWHERE = (PRINTS, NO_RETURN, CHANGES, SLOW, ARGUMENTS, NO_FUNCTION)
+ANYWHERE = (PRINTS, NO_RETURN, CHANGES, SLOW, ARGUMENTS, NO_FUNCTION, SINGLE)
 
 _FLOORED = Mistake("floored", None, "The fraction is cut off: / divides, // drops the remainder.",
                    "Replace // by /, and don't wrap the result in int().")
@@ -206,7 +208,9 @@ def recognise(exercise: Exercise, cases: Sequence[tuple[Args, Value]], got: Sequ
     for mistake, slip in SLIPS:
         if all(same(_slipped(right, slip), out) for (_, right), out in zip(cases, got, strict=True)):
             return mistake
-    return next((mistake for mistake in exercise.mistakes if mistake not in exact and gives(mistake)), None)
+    if found := next((mistake for mistake in exercise.mistakes if mistake not in exact and gives(mistake)), None):
+        return found
+    return SINGLE if all(same(right, out, 1e-5) for (_, right), out in zip(cases, got, strict=True)) else None
 
 
 def report(exercise: Exercise, finding: Finding, attempt: int = 1) -> Result:

@@ -11,6 +11,7 @@ from labs.checks.eight_requests import EIGHT, groups
 from labs.checks.marking import Exercise, Mistake
 from labs.metrics import expected_max
 from labs.slots import continuous_batching, static_batching
+from labs.words import many
 
 
 def _pool(rng: random.Random) -> tuple:
@@ -169,8 +170,9 @@ ARRIVAL_RATE = Exercise(
          "tokens a step.",
     shows="load compares the work that arrives with the work that the slots can do; above 1 no scheduler keeps up.",
     oracle=_arrival_rate,
-    explain=lambda load, ls, k: f"{k} slots make {k} tokens a step, and a request needs {statistics.fmean(ls):.6g} on "
-                                f"average: at load 1, {k / statistics.fmean(ls):.6g} requests a step.",
+    explain=lambda load, ls, k: f"{many(k, 'slot')} can make {many(k, 'token')} a step, and a request needs "
+                                f"{statistics.fmean(ls):.6g} on average: load 1 is "
+                                f"{many(k / statistics.fmean(ls), 'request')} a step.",
     worked=(((1, [4, 4], 4), 1), ((0.5, [4, 4], 4), 0.5), ((1, [10, 30], 2), 0.1), ((2, [3], 3), 2), ((1, [5], 4), 0.8),
             ((0.5, [1, 2, 9], 8), 1)),
     draw=lambda rng: (rng.choice((0.25, 0.5, 0.75, 1.5)), _varied(rng), rng.randint(2, 9)),

@@ -12,6 +12,7 @@ import numpy as np
 from labs.checks.eight_requests import EIGHT, groups
 from labs.checks.marking import Exercise, Mistake
 from labs.slots import continuous_batching, static_batching
+from labs.words import many
 
 
 def _backlog(rng: random.Random) -> tuple:
@@ -276,8 +277,8 @@ SPLIT_LATENCY = Exercise(
     shows="the two parts add up to normalised latency, and have different cures: capacity for one, the scheduler for "
           "the other.",
     oracle=_split_latency,
-    explain=lambda a, s, f, n: f"It waits for {s} - {a} = {s - a} steps, and is served for {f} - {s} = {f - s}; each "
-                               f"is divided by its {n} tokens.",
+    explain=lambda a, s, f, n: f"It waits for {s} - {a} = {many(s - a, 'step')}, and is served for {f} - {s} = "
+                               f"{f - s}; each is divided by its {many(n, 'token')}.",
     worked=(((0, 0, 5, 5), (0, 1)), ((0, 10, 15, 5), (2, 1)), ((3, 13, 53, 10), (1, 4)),
             ((2, 2, 952, 12), (0, 950 / 12))),
     draw=_times,

@@ -28,6 +28,7 @@ from labs.checks.marking import (
     _takes,
     nothing,
 )
+from labs.words import many
 
 Plain = float | str | list
 LIMIT_S = 1.0  # a plan that never ends grows all the while: in 5 s it could fill a small machine's memory
@@ -466,7 +467,7 @@ VICTIM = Structured(
     shows="the least urgent loses its blocks, so that those before it keep theirs; it computes its tokens again later.",
     oracle=_victim,
     explain=lambda running, policy: f"Under {policy}, "
-        + (f"the last of {len(running)} goes, whatever its numbers." if policy == "fcfs" else
+        + ("the last of the list goes, whatever its numbers." if policy == "fcfs" else
            f"the largest (priority, arrival) is {max(map(tuple, running))}, and the first that has it goes."),
     worked=((([(0, 0), (0, 1)], "fcfs"), 1), (([(0, 0), (5, 1), (0, 2)], "fcfs"), 2), (([(2, 0), (0, 1)], "fcfs"), 1),
             (([(0, 0), (5, 1), (0, 2)], "priority"), 1), (([(1, 3), (1, 0)], "priority"), 0),
@@ -562,8 +563,8 @@ BINDING_LIMIT = Structured(
          "\"full-prompt gate\" (its prompt needs more blocks than are free); else \"none\".",
     shows="running below the cap with somebody waiting needn't be memory: look at what was left of each limit.",
     oracle=_binding_limit,
-    explain=lambda w, r, cap, left, free, need: f"{w} waiting; {left} tokens of budget left; {r} running of {cap}; the "
-                                                f"head needs {need} blocks and {free} are free.",
+    explain=lambda w, r, cap, left, free, need: f"{w} waiting; {many(left, 'token')} of budget left; {r} running of "
+                                                f"{cap}; the head needs {many(need, 'block')} and {free} are free.",
     worked=(((0, 3, 8, 50, 9, 1), NONE), ((1, 3, 8, 50, 9, 4), NONE), ((1, 8, 8, 50, 9, 4), CAP),
             ((1, 3, 8, 0, 9, 4), BUDGET), ((1, 3, 8, 50, 9, 10), GATE), ((1, 3, 8, 50, 9, 9), NONE),
             ((2, 8, 8, 0, 9, 10), BUDGET), ((2, 8, 8, 7, 0, 3), CAP), ((0, 8, 8, 0, 0, 1), NONE),

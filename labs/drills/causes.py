@@ -13,6 +13,7 @@ import numpy as np
 from labs.drills.telemetry import Dashboard
 from labs.drills.text import share
 from labs.drills.traffic import HORIZON
+from labs.words import many
 
 BUSY, FULL, DRAINED = 0.95, 0.9, 0.6  # shares: of the cap, of the KV blocks, and what is far from full
 
@@ -142,7 +143,7 @@ CAUSES: dict[str, Cause] = {cause.key: cause for cause in (
           lambda d: (not d.series["waiting"].any() and d.summary.running_max < 0.1 * d.cap and not _alone(d)
                      and not _silent(d) and d.summary.tokens_per_second < 200),
           lambda d: f"running between {d.series['running'].min():.0f} and {d.series['running'].max():.0f} of {d.cap} "
-                    f"on {d.replicas} replica{'s' * (d.replicas > 1)}, at most {d.series['waiting'].max():.0f} waiting"
+                    f"on {many(d.replicas, 'replica')}, at most {d.series['waiting'].max():.0f} waiting"
                     f"; p99 TTFT {d.summary.client_ttft_p99:.2f} s"),
     Cause("prefix_flattery", "The tests used repeated prompts, which the prefix cache had",
           "prefix-cache hits fall, and from then on TTFT climbs",

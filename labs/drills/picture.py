@@ -10,6 +10,7 @@ from labs.drills.text import spaced
 from labs.drills.traffic import HORIZON
 from labs.svg.dashboard import Chart, Line, dashboard
 from labs.svg.marks import Picture
+from labs.words import many
 
 PERCENT = 100.0
 
@@ -23,7 +24,7 @@ def settings(d: Dashboard) -> str:
     """The settings that the engine was started with."""
     c = d.config
     return (f"max_num_seqs {c.max_num_seqs:,} · max_num_batched_tokens {c.max_num_batched_tokens:,} · "
-            f"{c.num_gpu_blocks:,} KV blocks of {c.block_size} tokens · {d.replicas} replica{'s' * (d.replicas > 1)}"
+            f"{c.num_gpu_blocks:,} KV blocks of {c.block_size} tokens · {many(d.replicas, 'replica')}"
             " · /health 200")
 
 

@@ -15,6 +15,7 @@ from labs import metrics, svg
 from labs.explorers.panel import Panel, View, dropdown, flow, show_if, slider, text
 from labs.explorers.simulator import ARRIVALS, LOAD, OVERLOADED
 from labs.sweep import Row, compare, compare_lognormal
+from labs.words import many
 from labs.workload import (
     MEASURED,
     fit_lognormal,
@@ -134,7 +135,7 @@ def read_own(file: tuple[str, bytes] | None, column: str, pasted: str) -> tuple[
 def _described(lengths: np.ndarray, sigma: float) -> str:
     """A workload's lengths in a sentence."""
     p50, p99 = (metrics.percentile(lengths, q) for q in (0.5, 0.99))
-    return (f"{len(lengths):,} request{'s' * (len(lengths) != 1)} of {lengths.mean():,.1f} tokens on average: "
+    return (f"{many(len(lengths), 'request')} of {lengths.mean():,.1f} tokens on average: "
             f"p50 {p50:,.0f}, p99 {p99:,.0f}, "
             f"CV {lengths.std() / lengths.mean():.2f}, sigma {sigma:.2f}.")
 

@@ -19,6 +19,7 @@ from labs.svg.over_time import (
     time_axis,
     x_of,
 )
+from labs.words import many
 
 MOST_BINS, HEIGHT = 450, 120.0
 
@@ -34,7 +35,7 @@ def occupancies(schedules: Schedules) -> Picture:
         parts += heading(top + 20, title, schedule, span) + _block(top + 32, schedule, span)
         top += 32 + HEIGHT + 18
     parts += time_axis(top - 10, span) + legend(top + 32, drain=True)
-    alt = " ".join(f"{alt_text(t, s)} The last {metrics.drain(s):,} steps are drain." for t, s in named.items())
+    alt = " ".join(f"{alt_text(t, s)} {_drained(metrics.drain(s))}" for t, s in named.items())
     return picture(parts, top + 48, f"Slots in use over time. {alt}")
 
 
@@ -71,9 +72,13 @@ def _block(y: float, schedule: Schedule, span: int) -> list[str]:
     return [*parts, *frame(y, HEIGHT, schedule, span), *steps_beside(y + 24, schedule, span), _drain(y, schedule, span)]
 
 
+def _drained(steps: int) -> str:
+    return "The last step is drain." if steps == 1 else f"The last {steps:,} steps are drain."
+
+
 def _drain(y: float, schedule: Schedule, span: int) -> str:
     """How long the drain lasts."""
-    label, end = f"drain: {metrics.drain(schedule):,} steps", x_of(schedule.steps, span)
+    label, end = f"drain: {many(metrics.drain(schedule), 'step')}", x_of(schedule.steps, span)
     if reaches_far(schedule, span):
         return text(end - 6, y + 18, label, 14, "end", halo=True)
     return text(end + 8, y + 44, label, 14, halo=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from labs.slots import Schedule
 from labs.svg.marks import DRAIN, FAINT, HELD, INK, LEFT, RIGHT, WIDTH, box, hatched, path, percent, text
+from labs.words import many
 
 Schedules = Mapping[str, Schedule] | Sequence[Schedule]
 
@@ -38,7 +39,8 @@ def alt_text(title: str, schedule: Schedule) -> str:
     """The message with the numbers behind it."""
     headline, remark = message(title, schedule)
     return (f"{headline}{' (' + remark + ')' if remark else ''}: {schedule.useful:,} useful of "
-            f"{schedule.slots * schedule.steps:,} slot-steps, {schedule.slots} slots, {schedule.steps:,} steps.")
+            f"{many(schedule.slots * schedule.steps, 'slot-step')}, {many(schedule.slots, 'slot')}, "
+            f"{many(schedule.steps, 'step')}.")
 
 
 def x_of(step: float, span: int) -> float:
@@ -56,7 +58,7 @@ def heading(y: float, title: str, schedule: Schedule, span: int, remark: str = "
     headline, shares = message(title, schedule)
     parts = [text(LEFT, y, headline, 17, weight="bold", remark=remark or shares)]
     if reaches_far(schedule, span):
-        parts.append(text(WIDTH - RIGHT, y, f"{schedule.steps:,} steps", 16, "end", weight="bold"))
+        parts.append(text(WIDTH - RIGHT, y, many(schedule.steps, "step"), 16, "end", weight="bold"))
     return parts
 
 
@@ -64,7 +66,7 @@ def steps_beside(y: float, schedule: Schedule, span: int) -> list[str]:
     """The number of steps to the right of a block that ends early."""
     if reaches_far(schedule, span):
         return []
-    return [text(x_of(schedule.steps, span) + 8, y, f"{schedule.steps:,} steps", 16, weight="bold", halo=True)]
+    return [text(x_of(schedule.steps, span) + 8, y, many(schedule.steps, "step"), 16, weight="bold", halo=True)]
 
 
 def frame(y: float, height: float, schedule: Schedule, span: int) -> list[str]:

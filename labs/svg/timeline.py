@@ -11,6 +11,7 @@ import numpy as np
 from labs.slots import Schedule
 from labs.svg.marks import LEFT, OKABE_ITO, RIGHT, WIDTH, Picture, box, hatched, on, path, picture, text
 from labs.svg.over_time import Schedules, alt_text, by_name, frame, heading, legend, steps_beside, time_axis, x_of
+from labs.words import many
 
 MOST_DRAWN = 2000  # requests; more could not be told apart
 ROW_FOR_TEXT = 14  # pixels that a slot needs for text in its row
@@ -86,7 +87,7 @@ def _labels(y: float, row: float, schedule: Schedule, span: int, names: Sequence
 def _bar_label(x: float, width: float, room: float, middle: float, size: float, colour: str, name: str,
                tokens: int) -> list[str]:
     """A request's name in its bar or, where that is too narrow, beside it; nothing where neither fits."""
-    letter, base, full = size * 0.72, middle + size * 0.36, f"{name}  {tokens:,} tokens"
+    letter, base, full = size * 0.72, middle + size * 0.36, f"{name}  {many(tokens, 'token')}"
     if width > len(full) * letter:
         return [text(x + 6, base, full, size, fill=on(colour), weight="bold")]
     if width > len(name) * letter + 4:
@@ -129,7 +130,7 @@ def _room_after(schedule: Schedule, span: int) -> np.ndarray:
 def _wait(schedule: Schedule, i: int, name: str) -> str:
     """How long request `i` waits after its last token, in words; empty if it does not."""
     wait = int(schedule.finish[i] - schedule.done[i])
-    return f"{name} waits {wait:,} step{'s' if wait > 1 else ''} after its last token" if wait else ""
+    return f"{name} waits {many(wait, 'step')} after its last token" if wait else ""
 
 
 def _wait_pixels(schedule: Schedule, i: int, span: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from labs.engine import StepRecord
 from labs.svg.step.replay import Replay, Row
+from labs.words import many
 
 LIMITS = {
     "none": "no limit binds",
@@ -27,7 +28,7 @@ def remark(replay: Replay, record: StepRecord) -> str:
     if record.preempted:
         return f"{names(record.preempted)} preempted: {record.lost:,} computed tokens lost"
     if record.binding_limit == "token budget" and (cut := _cut(replay, record)):
-        return f"{short(cut.ids[0])} has {_count(cut.to_go, 'token')} to go"
+        return f"{short(cut.ids[0])} has {many(cut.to_go, 'token')} to go"
     if record.waiting:
         head = replay.row(record, record.waiting[0])
         return f"{short(head.ids[0])}, at the head, {_why_not(replay, record, head)}"
@@ -46,7 +47,7 @@ def deed(replay: Replay, record: StepRecord, row: Row) -> str:
     if row.kind == "decode":
         return f"decode: {token}"
     if row.kind == "preempted":
-        return f"preempted: {_count(row.computed, 'token')} lost"
+        return f"preempted: {many(row.computed, 'token')} lost"
     if row.kind == "no tokens":
         return "no tokens in this step"
     return _need(replay, record, row)
@@ -86,7 +87,7 @@ def _together(row: Row) -> str:
     return {
         "decode": f"decoding, one token each{ended}",
         "no tokens": "no tokens in this step",
-        "waiting": f"more, for {row.to_go:,} tokens",
+        "waiting": f"more, for {many(row.to_go, 'token')}",
     }.get(row.kind, f"{row.kind} {row.tokens:,} together{ended}")
 
 
@@ -96,26 +97,22 @@ def _need(replay: Replay, record: StepRecord, row: Row) -> str:
         return _why_not(replay, record, row)
     need = replay.needs(record, row.ids[0])
     if record.binding_limit in MEMORY and not record.preempted:
-        return f"needs {_count(need, 'block')}: " + ("would fit" if need <= record.free_blocks else "would not fit")
-    return f"needs {_count(row.to_go, 'token')}{' again' if row.made else ''}, {_count(need, 'block')}"
+        return f"needs {many(need, 'block')}: " + ("would fit" if need <= record.free_blocks else "would not fit")
+    return f"needs {many(row.to_go, 'token')}{' again' if row.made else ''}, {many(need, 'block')}"
 
 
 def _why_not(replay: Replay, record: StepRecord, head: Row) -> str:
     """What keeps the head of the queue waiting: what it needs and what there is."""
     config = replay.config
     if record.binding_limit in MEMORY:
-        return f"needs {_count(replay.needs(record, head.ids[0]), 'block')}, {record.free_blocks:,} free"
+        return f"needs {many(replay.needs(record, head.ids[0]), 'block')}, {record.free_blocks:,} free"
     if record.binding_limit == "sequence cap":
         return f"needs a place: all {config.max_num_active_seqs or config.max_num_seqs:,} are taken"
     left = config.max_num_batched_tokens - record.prefill_tokens - record.decode_tokens
-    return f"needs {_count(head.to_go, 'token')}{' at once' if left else ''}, {left:,} left"
+    return f"needs {many(head.to_go, 'token')}{' at once' if left else ''}, {left:,} left"
 
 
 def _cut(replay: Replay, record: StepRecord) -> Row | None:
     """The sequence whose prefill the budget cut short."""
     rows = (replay.row(record, i) for i in reversed(record.prefill))
     return next((row for row in rows if row.to_go), None)
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
