@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 import selectors
 import time
 from collections.abc import Coroutine
@@ -543,3 +545,26 @@ def test_a_load_of_exactly_the_limit_is_an_overload() -> None:
     panel = explorers.simulator()
     panel.set(sigma=0.0, requests=10_000, arrivals="poisson", load=1.0)  # equal lengths: both limits are 1
     assert sum("overloaded" in value for row in panel.view.rows for value in row) >= 2
+
+
+ONE_OF_MANY = re.compile(r"(?<![\d.,:/x])\b1 (?!is\b|has\b|as\b|was\b|takes\b)[a-z-]+s\b")
+PAGE_OF_ONE = ('vllm:request_generation_tokens_bucket{le="1.0"} 1\n'
+               'vllm:request_generation_tokens_bucket{le="+Inf"} 1\n')
+SMALLEST = {
+    explorers.eight_requests: [{"lengths": "1", "slots": 1}, {"lengths": "1, 2", "slots": 2},
+                               {"lengths": "2, 2", "slots": 1}, {"lengths": "3, 2", "slots": 2, "request": 1}],
+    explorers.simulator: [{"requests": 10, "slots": slots, "mu": 1.0, "sigma": 0.0, "arrivals": arrivals}
+                          for slots in (1, 10) for arrivals in ("backlog", "poisson")],
+    explorers.sigma_sweep: [{"slots": 1}, {"workload": "own", "pasted": PAGE_OF_ONE, "slots": 1}],
+}
+
+
+@pytest.mark.parametrize("make", SMALLEST, ids=lambda make: make.__name__)
+def test_one_slot_is_no_slots(make) -> None:
+    panel = make()
+    for settings in SMALLEST[make]:
+        panel.set(**settings)
+        assert not panel.error
+        shown = " ".join([panel.summary(), *(str(getattr(child, "value", "")) for child in panel.children)])
+        said = re.sub(r"<(?!svg|img)[^>]*>", " ", html.unescape(shown))
+        assert [found[0] for found in ONE_OF_MANY.finditer(said)] == [], settings

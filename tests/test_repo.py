@@ -203,7 +203,7 @@ def test_no_path_of_a_machine_and_no_registry() -> None:
 # ---------------------------------------------------------------- labs/
 
 ORDER = (
-    *("workload", "slots", "metrics", "blocks", "knobs", "scheduler", "fast", "engine", "gaps"),
+    *("words", "workload", "slots", "metrics", "blocks", "knobs", "scheduler", "fast", "engine", "gaps"),
     *("serving", "situations", "crossing", "presets", "sweep", "planner", "alerts"),
     *("progress", "svg", "plots", "checks", "quiz", "drills", "standing", "certificate", "cheat_sheet", "teaching",
       "explorers", "course"),
