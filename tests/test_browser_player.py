@@ -54,15 +54,15 @@ def test_play_pause_and_buttons(lab: Lab, chrome: Browser) -> None:
     found, config = records(PRESETS["one request alone"])
     with opened(chrome, lab, lab.notebook("play.ipynb", CELL.format("one request alone"))) as session:
         panel = open_panel(session)
-        choose(panel, "speed", "fast")
         play, pause = (panel.locator(".widget-play button").nth(i) for i in range(2))
         play.click()
-        wait_for_step(panel, 6)
+        readout = control(panel, "step").locator(".widget-readout")
+        session.page.wait_for_function("box => Number(box.innerText) >= 2", arg=readout.element_handle(),
+                                       timeout=PATIENCE)
         (pause if play.get_attribute("title") == "Pause" or pause.get_attribute("title") == "Pause" else play).click()
-        session.page.wait_for_timeout(700)
-        stopped = int(control(panel, "step").locator(".widget-readout").inner_text())
-        session.page.wait_for_timeout(600)
-        assert int(control(panel, "step").locator(".widget-readout").inner_text()) == stopped < len(found) - 1
+        stopped = int(readout.inner_text())
+        session.page.wait_for_timeout(2000)  # three steps' time
+        assert int(readout.inner_text()) == stopped < len(found) - 1
         assert_numbers(panel, found[stopped], config, "paused")
         panel.locator("button[title='next step']").click()
         assert_numbers(panel, found[stopped + 1], config, "next")
