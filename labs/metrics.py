@@ -180,7 +180,7 @@ class Shape:
                     f"{self.gain:.1f}x, because they are few or come in a kind order")
         if self.law_gain < 2:
             return f"lengths vary somewhat: {steps}"
-        return f"lengths vary widely: {steps}: it matters a lot"
+        return f"lengths vary widely: {steps}, so the choice matters a lot"
 
 
 def shape(lengths: Ints, slots: int = 32) -> Shape:

@@ -404,8 +404,8 @@ QUESTIONS: tuple[Question, ...] = (
                "prompt. The next step takes its last 132 tokens, so that it has its first output token, and 1,736 of "
                "the second prompt. In the third step 181 decode, and the last 264 prompt tokens are computed. With "
                "8,192 all is done in one step, a long one, which everybody who decodes waits for.",
-        ask="With 1,024 instead, in which step, counted from the first that computes a prompt, has the second request "
-            "its first token?",
+        ask="With 1,024 instead, how many steps does it take, counted with the first that computes a prompt, until the "
+            "second request has its first token?",
         value=5, because="a step has room for 844 prompt tokens, and for one fewer once the first request decodes.",
         slips=((3, "that is so at 2,048."),
                (4, "that spends the whole budget on prompts: those who decode take theirs first."),

@@ -91,12 +91,13 @@ ROWS: tuple[Row, ...] = (
           ("question/faster", "")),
 
     # ---- Under the Hood
-    corrected(LOOP, "schedule, execute, retire, admit, preempt", ("04/q-loop", "That is a simplification"),
+    corrected(LOOP, "schedule, execute, retire, admit, preempt", ("04/q-loop", "would be a simplification"),
               ("question/page_order", ""), ("04/rules", "Running requests first")),
     shown(LOOP, "three limits: token budget, sequence cap, free KV blocks", ("04/q-loop", "max_num_batched_tokens"),
           ("exercise/binding_limit", "")),
-    corrected(LOOP, "one new token for each running sequence", ("04/budget-note", "unfinished chunk makes no token")),
-    corrected(LOOP, "EOS, max_tokens or a stop string retires", ("04/stop-strings", "API process"),
+    corrected(LOOP, "one new token for each running sequence",
+              ("04/budget-note", "unfinished chunk makes no output token")),
+    corrected(LOOP, "EOS, max_tokens or a stop string retires", ("04/stop-strings", "API server"),
               ("exercise/retire", "")),
     shown(LOOP, "blocks return to the pool when a sequence leaves", ("04/moved", "block numbers freed"),
           ("04/rules", "free before the next step")),
@@ -111,7 +112,7 @@ ROWS: tuple[Row, ...] = (
 
     shown(MIXED, "prefill and decode share a step and its budget", ("04/page-step", "decode tokens"),
           ("exercise/chunk_plan", "")),
-    corrected(MIXED, "a step of 4,000 prefill tokens beside 180 decodes", ("04/page-step", "1868"),
+    corrected(MIXED, "a step of 4,000 prefill tokens beside 180 decodes", ("04/page-step", "1,868"),
               ("04/reveal-steps", "3 steps"), ("question/chunks", "")),
     shown(MIXED, "long prefills are chunked", ("04/budget-note", "chunked prefill"), ("04/panel", "step_player")),
 
@@ -160,7 +161,7 @@ ROWS: tuple[Row, ...] = (
     shown(DIAL, "raising it helps only while KV blocks are free", ("drill/sequence_cap", ""),
           ("drill/greedy_tenant", "")),
     shown(DIAL, "the budget: prefill throughput against smooth ITL", ("06/budget", "budget"),
-          ("drill/long_prompts", ""), ("04/seconds-budget", "prefill tokens")),
+          ("drill/long_prompts", ""), ("04/seconds-budget", "at a budget of")),
     shown(DIAL, "offline: raise the budget", ("06/budget-offline", "budget")),
     shown(DIAL, "chunked prefill off is almost always wrong for interactive serving", ("06/chunked", "chunked"),
           ("04/panel-presets", "chunking off")),

@@ -338,6 +338,7 @@ WRONG = {
         (no_chunks, "whole_only"),
         (passes_over_the_long, "skips_long"),
         (a_grant_for_everybody, "zeros"),
+        (lambda p, b, k: [min(n, max(0, b - sum(p[:i]))) for i, n in enumerate(p[:k])], "zeros_in_slots"),
         (budget_seen_too_late, "one_zero"),
         (lambda p, b, k: [min(b, n) for n in p[:k] if b > 0], "not_spent"),
         (lambda p, b, k: admit_by_recursion(p, b, 99), "no_slots"),

@@ -6,6 +6,7 @@ After a change that is meant: `REGEN_GOLDEN=1 pytest tests/test_svg.py` writes t
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import re
 import subprocess
@@ -86,6 +87,43 @@ def test_nothing_is_drawn_outside_the_picture(name: str) -> None:
         left = x - {"end": wide, "middle": wide / 2}.get(text.get("text-anchor"), 0)
         assert left > -2 and left + wide < WIDTH + 12, words
         assert size <= float(text.get("y")) < height
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def boxes(root: ElementTree.Element) -> list[tuple[str, float, float, float, float]]:
+    """(words, left, top, right, bottom) of each text that isn't turned; its width is about Helvetica's."""
+    found = []
+    for text in root.iter(f"{SVG}text"):
+        if text.get("transform"):
+            continue
+        x, y, size, words = float(text.get("x")), float(text.get("y")), float(text.get("font-size")), text.text
+        wide = (0.6 if text.get("font-weight") else 0.5) * size * len(words)
+        left = x - {"end": wide, "middle": wide / 2}.get(text.get("text-anchor"), 0)
+        found.append((words, left, y - 0.75 * size, left + wide, y + 0.2 * size))
+    return found
+
+
+@pytest.mark.parametrize("load", [None, 0.3])
+@pytest.mark.parametrize("slots", [1, 4, 32, 256])
+@pytest.mark.parametrize("name", ["", "Azure, code completion, 2023", "DeepSeek-R1 reasoning (rebuilt)"])
+def test_no_words_lie_on_a_curve_or_on_other_words(load: float | None, slots: int, name: str) -> None:
+    rows = [{"sigma": s / 4, **sweep.compare_lognormal(s / 4, slots, load=load)} for s in range(9)]
+    for sigma in (0, 0.05, 0.2, 0.5, 1, 1.3, 1.6, 1.8, 2):
+        here = {**sweep.compare_lognormal(sigma, slots, load=load), "sigma": sigma, "name": name} if name else sigma
+        root = ElementTree.fromstring(sweep_curve(rows, here=here).svg)
+        found = boxes(root)
+        for one, other in itertools.combinations(found, 2):
+            apart = one[3] <= other[1] or other[3] <= one[1] or one[4] <= other[2] or other[4] <= one[2]
+            assert apart, (sigma, one, other)
+        for line in root.iter(f"{SVG}polyline"):
+            xs, ys = np.transpose([[float(v) for v in point.split(",")] for point in line.get("points").split()])
+            for words, left, top, right, bottom in found:
+                across = np.linspace(left, right, 30)
+                across = across[(across >= xs[0]) & (across <= xs[-1])]
+                heights = np.interp(across, xs, ys)
+                assert not ((heights > top) & (heights < bottom)).any(), (sigma, words)
 
 
 @pytest.mark.parametrize(("limit", "top"), [(None, 10), (8, 10), (30, 30), (31, 10), (2048, 10)])

@@ -91,6 +91,12 @@ EXPECTED_MAX = Exercise(
                 "A length that occurs twice is twice as likely: don't drop it.", "Use sorted(lengths) without set()."),
         Mistake("index_from_0", _index_one_off, "One off: the shortest of n has share 1/n below or at it, not 0.",
                 "Count from 1: enumerate(sorted(lengths), 1)."),
+        Mistake("at_most", lambda ls, k: sum(x * (i / len(ls)) ** k for i, x in enumerate(sorted(ls), 1)),
+                "(i/n) ** draws is the probability that the longest is *at most* the i-th.",
+                "Subtract the probability that it is at most the one before: ((i-1)/n) ** draws."),
+        Mistake("unsorted", lambda ls, k: sum(x * ((i / len(ls)) ** k - ((i - 1) / len(ls)) ** k)
+                                              for i, x in enumerate(ls, 1)),
+                "The i-th must be the i-th smallest.", "Loop over enumerate(sorted(lengths), 1)."),
         Mistake("one_draw_less", lambda ls, k: expected_max(ls, k - 1) if k > 1 else 0,
                 "That is the longest of one draw fewer.", "The exponent is draws, not draws - 1."),
         Mistake("one_draw_more", lambda ls, k: expected_max(ls, k + 1),
@@ -279,7 +285,7 @@ GAIN = Exercise(
     id="gain", notebook="03", title="What does continuous batching gain?", minutes=6, difficulty=2,
     signature="gain(lengths, slots)", returns="one number",
     task="return static steps / continuous steps for a backlog of `lengths`, all there at step 0, on `slots` slots.",
-    shows="the gain is a property of the workload: 1 for equal lengths that fill their groups, more the more they "
+    shows="the gain depends on the workload and the slots: 1 where all lengths are equal, more the more they "
           "vary.",
     oracle=_gain,
     explain=lambda ls, k: f"Static takes {_steps(ls, k)[0]} steps in groups of {k}, continuous {_steps(ls, k)[1]}.",

@@ -289,7 +289,7 @@ RETIRE = Structured(
                 "Whoever drew a stop token leaves too, before max_tokens.", "Add: or id in stopped."),
         Mistake("stop_only", lambda run, made, cap, stop: [i for i in run if i in stop],
                 "Whoever has made max_tokens tokens leaves too, and at that very token: not one later.",
-                "Add: or made[id] >= max_tokens[id]."),
+                "The second condition is made[id] >= max_tokens[id], not a bare > and not left out."),
         Mistake("both", lambda run, made, cap, stop: [i for i in run if i in stop and made[i] == cap[i]],
                 "One reason is enough.", "Write or between the two conditions, not and."),
         Mistake("stay", lambda run, made, cap, stop: [i for i in run if not _done(i, made, cap, stop)],
@@ -384,8 +384,9 @@ ADMIT = Exercise(
          "budget and slots last; the last prompt may be cut.",
     shows="chunked prefill fills the budget to its last token, so one long prompt doesn't need a step of its own.",
     oracle=_admit,
-    explain=lambda prompts, budget, slots: f"The budget is {budget}, and {slots} can be admitted: the head asks for "
-                                           f"{prompts[0]} and gets {sum(_admit(prompts[:1], budget, slots))}.",
+    explain=lambda prompts, budget, slots: f"The budget is {budget} for at most {many(slots, 'request')}: "
+        + (f"the head asks for {prompts[0]} and gets {_admit(prompts, budget, slots)[0]}." if budget and slots else
+           "nobody is admitted, and the list is empty."),
     worked=((([4, 3], 10, 8), [4, 3]), (([5], 3, 2), [3]), (([5, 5], 12, 1), [5]), (([6], 0, 4), []),
             (([4, 4, 4], 8, 8), [4, 4]), (([3, 3], 9, 0), []), (([9, 2, 2], 5, 8), [5]),
             (([100, 50, 30], 120, 8), [100, 20])),
@@ -400,6 +401,9 @@ ADMIT = Exercise(
         Mistake("zeros", lambda p, b, k: _padded(_admit(p, b, k), p),
                 "Whoever gets no token isn't admitted: leave it out instead of listing 0.",
                 "Stop the loop once the budget is 0 or no slot is free."),
+        Mistake("zeros_in_slots", lambda p, b, k: _padded(_admit(p, b, k), p[:k]),
+                "Whoever gets no token isn't admitted: leave it out instead of listing 0.",
+                "Stop the loop once the budget is 0, before you grant."),
         Mistake("one_zero", _one_zero, "With a budget of 0 nobody is admitted: your last one gets 0 tokens.",
                 "Ask whether budget is left before you grant, not after."),
         Mistake("not_spent", lambda p, b, k: [min(n, b) for n in p[:k]] if b else [],

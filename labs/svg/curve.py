@@ -24,6 +24,7 @@ from labs.svg.marks import (
 )
 
 TOP, HEIGHT, ROOM = 40.0, 300.0, 100  # pixels; ROOM is for the names right of the curves
+BESIDE, LINE, LETTER = 14.0, 22.0, 9.5  # pixels: from the marker to its words, between their lines, a letter's width
 OVERLOADED = "#F6E3DA"
 KEY = "dots: simulated; dashed: the law for static, E[L] / E[longest of the group]"
 NAMES = ("static", "continuous")
@@ -42,11 +43,14 @@ def sweep_curve(rows: Sequence[Mapping], here: Mapping | float | None = None, ti
     last = max(row["sigma"] for row in [*rows, *([here] if here else [])]) or 1.0
     parts = [text(LEFT, 24, title or _message(rows), 17, weight="bold"), *_overload(rows, last), *_axes(last)]
     parts.append(polyline(_points(rows, "law", last), INK, dash="7 5"))
-    for name in NAMES:
-        parts += _one_scheduler(name, _points(rows, f"{name}_utilisation", last))
-    parts += _marker(here, last, _between(rows, here["sigma"])["continuous_utilisation"]) if here else []
-    parts.append(text(LEFT + 12, _y(0.05), KEY, 14, halo=True))
-    return picture(parts, TOP + HEIGHT + 58, _alt(rows, here))
+    curves = {name: _points(rows, f"{name}_utilisation", last) for name in NAMES}
+    parts += [polyline(curves["continuous"], COLOURS["continuous"]), *_dots(curves, 4.5)]
+    for name, (x, y) in ((name, points[-1]) for name, points in curves.items()):
+        parts.append(text(x + 12, y + (14 if name == "static" else -2), name, 16, fill=COLOURS[name], weight="bold"))
+    if here:
+        parts += _marker(here, last, [*curves.values(), _points(rows, "law", last)])
+    parts.append(text(LEFT, TOP + HEIGHT + 70, KEY, 14))
+    return picture(parts, TOP + HEIGHT + 84, _alt(rows, here))
 
 
 def _x(sigma: float, last: float) -> float:
@@ -97,30 +101,44 @@ def _axes(last: float) -> list[str]:
             text(12, _y(0.5), "utilisation", 14, "middle", turn=True)]
 
 
-def _one_scheduler(name: str, points: list[tuple[float, float]]) -> list[str]:
-    """Dots, joined for continuous batching (static batching has the law's line), and the name at the end."""
-    line = [polyline(points, COLOURS[name])] if name == "continuous" else []
-    x, y = points[-1]
-    return [*line, *(dot(px, py, 4.5, COLOURS[name]) for px, py in points),
-            text(x + 12, y + (14 if name == "static" else -2), name, 16, fill=COLOURS[name], weight="bold")]
+def _dots(curves: Mapping[str, Sequence[tuple[float, float]]], radius: float, edge: str = "none") -> list[str]:
+    """A dot at each point; where both schedulers do nearly the same, static batching's is a small one on the other."""
+    found = [dot(x, y, radius, COLOURS["continuous"], edge) for x, y in curves["continuous"]]
+    for (x, y), (_, other) in zip(curves["static"], curves["continuous"], strict=True):
+        hidden = abs(y - other) < 2 * radius
+        found.append(dot(x, y, 0.55 * radius if hidden else radius, COLOURS["static"], "none" if hidden else edge))
+    return found
 
 
-def _marker(here: Mapping, last: float, curve: float) -> list[str]:
-    """A line at the reader's point, with both values beside it, out of the way of continuous batching's `curve`."""
+def _marker(here: Mapping, last: float, curves: Sequence[Sequence[tuple[float, float]]]) -> list[str]:
+    """A line at the reader's point, and both values in words where no curve runs."""
     at = _x(here["sigma"], last)
-    left_side = at > LEFT + 200  # where there is room, the side on which the curves lie higher
-    parts = [path(f"M{at:.1f} {_y(1):.1f}V{_y(0):.1f}", width=1.6)]
-    for name in NAMES:
-        share = here[f"{name}_utilisation"]
-        below = name == "continuous" and share < curve + 0.04
-        anchor, x = ("end", at - 13) if below and left_side else ("start", at + 13)
-        y = _y(share) + ((28 if left_side else 44) if below else 5 if name == "continuous" else -14)
-        parts += [dot(at, _y(share), 8, COLOURS[name], "#FFFFFF"),
-                  text(x, y, f"{name} {percent(share)}", 16, anchor, COLOURS[name], "bold", halo=True)]
-    if label := here.get("name"):
-        anchor, x = ("end", at - 13) if left_side else ("start", at + 13)
-        parts.append(text(x, _y(0.5), str(label), 15, anchor, weight="bold", halo=True))
-    return parts
+    ends = {name: [(at, _y(here[f"{name}_utilisation"]))] for name in NAMES}
+    words = [(str(here["name"]), INK)] if here.get("name") else []
+    words += [(f"{name} {percent(here[f'{name}_utilisation'])}", COLOURS[name]) for name in reversed(NAMES)]
+    middle = sum(y for points in ends.values() for _, y in points) / len(ends)
+    anchor, x, y = _place(at, middle, LETTER * max(len(line) for line, _ in words), LINE * len(words), curves)
+    return [path(f"M{at:.1f} {_y(1):.1f}V{_y(0):.1f}", width=1.6), *_dots(ends, 8, "#FFFFFF"),
+            *(text(x, y + LINE * (i + 0.75), line, 16, anchor, colour, "bold", halo=True)
+              for i, (line, colour) in enumerate(words))]
+
+
+def _place(at: float, middle: float, width: float, height: float,
+           curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[str, float, float]:
+    """(text-anchor, x, top) of a box beside the line `at` that no curve crosses: near the line, then near `middle`."""
+    free = []
+    for away in np.arange(BESIDE, 300, 20.0):
+        for anchor, x, left in (("start", at + away, at + away), ("end", at - away, at - away - width)):
+            if left < LEFT or left + width > WIDTH - RIGHT - ROOM:
+                continue
+            across = np.linspace(left, left + width, 40)
+            heights = [np.interp(across, *np.transpose(points)) for points in curves]
+            for top in np.arange(TOP + 30, TOP + HEIGHT - height, 6.0):  # 30: below the name of the overloaded region
+                if all(((ys < top - 4) | (ys > top + height + 4)).all() for ys in heights):
+                    free.append((abs(top + height / 2 - middle), anchor, x, float(top)))
+        if free:
+            break
+    return min(free, default=(0.0, "start", at + BESIDE, TOP + HEIGHT / 2))[1:]
 
 
 def _between(rows: Sequence[Mapping], sigma: float) -> dict:
