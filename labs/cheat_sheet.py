@@ -165,23 +165,23 @@ def _sweep(f: Figures) -> str:
     return ("<h2>The gain on a backlog: variance in output length</h2>"
             + table(("sigma", "static useful", "continuous useful", "p99 static / continuous"), rows)
             + "<p>Waste of a group = slots x longest - sum. Static utilisation = E[L] / E[longest of the group]. p99 "
-            "is that of normalised latency. The continuous run's gap to 100 % is drain: its last "
-            f"{percent(f.drain)} of steps have nobody left to admit."
+            "is that of normalised latency. The continuous run's gap to 100 % is drain: at "
+            f"sigma {SIGMAS[0]:g} its last {percent(f.drain)} of steps have nobody left to admit."
             "</p>")
 
 
 def _diagnosis() -> str:
     return "<h2>running, waiting, KV use: who holds the next request back?</h2>" + table(
         ("running", "waiting", "and", "limit", "do"), [
-            ("at <code>max_num_seqs</code>", "&gt; 0", "KV blocks free", "sequence cap",
-             "raise it while ITL allows; else a replica"),
+            ("at <code>max_num_seqs</code>", "&gt; 0", "no preemptions", "sequence cap",
+             "raise it while ITL allows and KV blocks are free; else a replica"),
             ("below", "&gt; 0", "KV use near 100 %", "memory", "more KV memory, shorter contexts, a replica"),
-            ("any", "&gt; 0", "preemptions", "memory: work is done twice",
+            ("any", "any", "preemptions, not just a few", "memory: work is done twice",
              "lower <code>max_num_seqs</code>, or as above"),
             ("below", "&gt; 0", "steps spend the budget", "token budget", "raise <code>max_num_batched_tokens</code>"),
             ("below", "&gt; 0", "blocks and budget left", "head of the queue: its prompt doesn't fit",
              "a pool for long prompts"),
-            ("below", "0", "", "none", "nothing: headroom"),
+            ("any", "0", "no preemptions", "none", "nothing: headroom"),
             ("0 or frozen", "any", "no tokens", "an engine that stands, or a head that never fits",
              "probe with a token; refuse what can't fit")])
 
@@ -199,13 +199,14 @@ def _flags() -> str:
 
 def _remember(f: Figures) -> str:
     return ("<h2>To remember</h2><ol><li>On a backlog the gain is variance in output length; with arrivals, open "
-            "membership gains even at equal lengths. At concurrency 1, and with a fixed <code>max_tokens</code> that "
-            "is always reached, a benchmark sees little of either.</li><li>It ends head-of-line blocking inside a "
-            "batch, not starvation at admission: that takes priorities, a gateway's limits or pools. A request alone "
-            "gets no faster.</li><li>Preemption is the memory limit, not a fault of the batcher: 24 requests on 60 "
-            f"blocks, {f.preemptions} preemptions, {percent(f.lost)} of all tokens computed again. KV use rises first: "
-            "alert there, and on waiting.</li><li>Normalised latency = (returned - arrived) / output tokens. Watch its "
-            "tail, and split it into queueing and service. vLLM exports none: measure it at the client.</li></ol>")
+            "membership gains even at equal lengths. A benchmark at concurrency 1 sees neither; one in which "
+            "everybody reaches a fixed <code>max_tokens</code> doesn't see the first.</li><li>It ends "
+            "head-of-line blocking inside a batch, not starvation at admission: that takes priorities, a "
+            "gateway's limits or pools. A request alone gets no faster.</li><li>Preemption is the memory limit, "
+            f"not a fault of the batcher: 24 requests on 60 blocks, {f.preemptions} preemptions, {percent(f.lost)}"
+            " of all tokens computed again. Where memory binds, KV use rises first: alert there, and on "
+            "waiting.</li><li>Normalised latency = (returned - arrived) / output tokens. Watch its tail, and "
+            "split it into queueing and service. vLLM exports none: measure it at the client.</li></ol>")
 
 
 if __name__ == "__main__":

@@ -95,7 +95,9 @@ class Reveal:
                 f'<b>{escape(self._what)}</b> {escape(self.note)}</div>')
 
     def _number(self, value: float) -> str:
-        return f"{value:,.{self.digits}f}{' ' * bool(self.unit)}{self.unit}"
+        number = f"{value:,.{self.digits}f}"
+        unit = self.unit.removesuffix("s") if number == "1" else self.unit
+        return f"{number} {unit}".rstrip()
 
     @property
     def _guess(self) -> str:

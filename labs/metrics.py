@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from labs.slots import Ints, Schedule, check_workload, continuous_batching, static_batching
+from labs.words import many
 
+FEW = 10  # requests, below which lengths aren't called uniform
 MOST_STEPS = 20_000_000  # that are counted one by one: the arrays over time take about 0.5 GB
 
 # ---- one number a request -------------------------------------------------------------------------------------------
@@ -173,6 +175,8 @@ class Shape:
         if self.slots == 1:
             return f"with one slot both schedulers do the same: a gain of {self.gain:.1f}x, whatever the lengths"
         steps = f"static batching takes {self.gain:.1f}x the steps of continuous batching"
+        if self.law_gain < 1.25 and self.n < FEW:
+            return f"{many(self.n, 'request')}: too few to tell how lengths vary, so give at least {FEW}; here {steps}"
         if self.law_gain < 1.25:
             return f"nearly uniform lengths: {steps}, so the choice matters little"
         if self.gain < 0.75 * self.law_gain:

@@ -4,16 +4,24 @@ The file is a convenience: whatever is wrong with it, a cell runs on, and `note`
 """
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labs.words import many
+
+try:
+    import fcntl
+except ImportError:  # Windows; Python in a browser
+    fcntl = None
 
 FILE_NAME = ".progress.json"
 COURSE = "continuous-batching"  # a file without this name in it is somebody else's
@@ -146,10 +154,11 @@ class Progress:
 
     def _change(self, change: Callable[[dict], Any]) -> None:
         """Apply `change` to the newest state, and write it. What can't be written stays in memory."""
-        if not self._unsaved:  # else the file is older than what is in memory
-            self._refresh()
-        change(self._state)
-        self._save()
+        with _alone(self.path):
+            if not self._unsaved:  # else the file is older than what is in memory
+                self._refresh()
+            change(self._state)
+            self._save()
 
     def _save(self) -> None:
         if self.path is None:
@@ -204,6 +213,29 @@ def _empty() -> dict[str, Any]:
 
 def _attempt_key(exercise: str, mistake: str) -> str:
     return f"{exercise}/{mistake}" if mistake else exercise
+
+
+@contextmanager
+def _alone(path: Path | None) -> Iterator[None]:
+    """Keep other notebooks from changing the file meanwhile, for a second at most (Windows and browsers can't)."""
+    folder = None
+    if path is not None and fcntl is not None:
+        with suppress(OSError):
+            folder = os.open(path.parent, os.O_RDONLY)
+    until = time.monotonic() + 1
+    try:
+        while folder is not None:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() > until:
+                    break  # a folder that can't be locked
+                time.sleep(0.002)
+        yield
+    finally:
+        if folder is not None:
+            os.close(folder)
 
 
 class _NewerError(ValueError):

@@ -156,7 +156,7 @@ QUESTIONS: tuple[Question, ...] = (
                "12, and its slot and its answer are held for another 938 steps.",
         ask="Requests of 10, 20 and 90 tokens share one static batch of 3 slots. What percentage of slot-steps is "
             "wasted?",
-        value=100 * 150 / 270, unit="%", tolerance=0.1,
+        value=100 * 150 / 270, unit="%", tolerance=0.5,
         because="3 slots x 90 steps are 270 slot-steps, and 120 of them made a token.",
         slips=((100 * 120 / 270, "that is the useful part."),
                (150, "that is how many slot-steps are wasted: out of how many?"),
@@ -171,7 +171,7 @@ QUESTIONS: tuple[Question, ...] = (
                "the batch ends. And waiting for a slot is in it, so read it in two parts, queueing and service.",
         ask="F makes 60 tokens, and its answer comes back when the batch ends, at step 950. What is its normalised "
             "latency?",
-        value=950 / 60, unit="steps per output token", tolerance=0.05, because="950 steps for 60 tokens.",
+        value=950 / 60, unit="steps per output token", tolerance=0.2, because="950 steps for 60 tokens.",
         slips=((1, "that would be so if F came back with its own last token."),
                (60 / 950, "upside down: steps per token."),
                (890 / 60, "that counts the wait alone: latency includes the steps that made the tokens."),
@@ -201,7 +201,7 @@ QUESTIONS: tuple[Question, ...] = (
                "a slot and for others to finish. A step itself may take a little longer, because the batch is fuller: "
                "so it is for a backlog on a real engine. At an equal arrival rate it can turn round, since static "
                "batching lets arrivals pile up into full batches. Both are there to be measured.",
-        ask="Which of these does continuous batching shorten?",
+        ask="Many requests wait. Which of these does continuous batching shorten?",
         options=(
             Choice("The steps that a request spends making its tokens",
                    "its n tokens take n steps in a slot, as before."),
@@ -260,7 +260,7 @@ QUESTIONS: tuple[Question, ...] = (
                "steps per output token; continuous has 1.0 and 1.0.",
         ask="Half of all requests make 10 tokens, half 90, drawn at random into static groups of 2. What is the "
             "utilisation, in the long run?",
-        value=100 * 50 / 70, unit="%", tolerance=0.1,
+        value=100 * 50 / 70, unit="%", tolerance=0.5,
         because="the mean length is 50; three groups in four hold a 90, so the mean longest is 70.",
         slips=((100 * 50 / 90, "that divides by 90, but one group in four has no long request."),
                (100 * 20 / 70, "that is the wasted part."),
@@ -273,7 +273,7 @@ QUESTIONS: tuple[Question, ...] = (
                "How output lengths varied: a fixed max_tokens with stopping ignored makes them equal, which static "
                "batching serves without waste. And how requests arrived: a backlog hides what closed groups cost. If "
                "many were in flight, lengths varied and there was still no gain, look closer. Published benchmarks do "
-               "vary lengths: Orca's, vLLM's and Anyscale's.",
+               "vary lengths: those of the Orca and the vLLM papers do.",
         ask="On 32 slots, which backlog gains most from continuous batching, in steps?",
         options=(
             Choice("500 requests of exactly 256 tokens", "equal lengths waste nothing in full groups: the gain is 1."),
@@ -471,7 +471,7 @@ QUESTIONS: tuple[Question, ...] = (
         answer="With a backlog, yes: the batch is kept full, while a static group thins out as its members end. At an "
                "equal arrival rate it turns round in the middle: static batching lets arrivals pile up into full "
                "groups. Once static batching is overloaded, its queue is a backlog again.",
-        ask="Both serve the same traffic, at a rate that static batching can just keep up with. Who has the longer "
+        ask="Both serve the same traffic, at a middling rate that static batching keeps up with. Who has the longer "
             "mean ITL?",
         options=(
             Choice("Static batching", "arrivals wait for its group to end and then run together, in large batches.",

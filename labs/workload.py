@@ -14,9 +14,10 @@ import reprlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from numbers import Real
 from pathlib import Path
 from textwrap import shorten
@@ -225,18 +226,34 @@ def read_lengths(path: str | Path, column: str = "output_tokens", keep: int = 1_
     if not isinstance(path, (str, os.PathLike)) or not str(path).strip():
         raise ValueError(f"path must be the name of a CSV or JSONL file, got {reprlib.repr(path)}")
     path, keep = Path(path), _whole("keep", keep, 1)
+    if not isinstance(column, str):
+        raise ValueError(f"column must be the name of a column or key, got {reprlib.repr(column)}")
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name the file in it")
     if not path.is_file():
         raise ValueError(f"there is no file {path}: check the name, or upload it beside this notebook")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            chunks = _jsonl_chunks if path.suffix.lower() in (".jsonl", ".json", ".ndjson") else _csv_chunks
+        with path.open(encoding="utf-8-sig", newline="") as file, _long_fields():
+            begins = file.read(1000).lstrip()[:1]
+            file.seek(0)
+            jsonl = begins == "{" or path.suffix.lower() in (".jsonl", ".json", ".ndjson")
+            chunks = _jsonl_chunks if jsonl else _csv_chunks
             return _collect(chunks(file, column), keep, f"{path.name}, column {column}")
     except UnicodeDecodeError:
-        raise ValueError(f"{path.name} is not UTF-8 text: export it as a CSV in UTF-8") from None
+        raise ValueError(f"{path.name} is not UTF-8 text: unpack it if it is packed, or export it as a CSV in UTF-8"
+                         ) from None
     except csv.Error as error:
         raise ValueError(f"{path.name} is not a readable CSV ({error}): export it again, one request a line") from None
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Let a field of a CSV be as long as a line; Python's limit, which is everybody's, is put back."""
+    before = csv.field_size_limit(_CHARACTERS)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def read_metrics_lengths(text: str, n: int = 5000, seed: int = 0) -> Log:
@@ -251,6 +268,9 @@ def read_metrics_lengths(text: str, n: int = 5000, seed: int = 0) -> Log:
                          "/metrics page of a vLLM server")
     buckets = sorted(inside)
     requests = np.array([inside[bucket] for bucket in buckets])
+    if len(buckets) == 1 and math.isinf(buckets[0][1]):
+        raise ValueError("the vllm:request_generation_tokens histogram has only its last, open bucket: paste the whole "
+                         "page")
     if requests.min() < 0:
         raise ValueError("the vllm:request_generation_tokens histogram counts down: paste one page, unchanged")
     if requests.sum() == 0:
@@ -263,7 +283,9 @@ def read_metrics_lengths(text: str, n: int = 5000, seed: int = 0) -> Log:
                f"/metrics histogram of {many(int(requests.sum()), 'request')}")
 
 
-_BUCKET = re.compile(r'vllm:request_generation_tokens_bucket\{(.*?)\ble="([\d.e+]+|\+Inf)"(.*?)\}\s+([\d.e+]+)')
+_NUMBER = r"\d[\d.]*(?:e\+?\d+)?"
+_BUCKET = re.compile(rf'vllm:request_generation_tokens_bucket\{{(.*?)\ble="({_NUMBER}|\+Inf)"(.*?)\}}'
+                     rf"\s+({_NUMBER})\s*$")
 
 
 def _metrics_buckets(text: str) -> Counter[tuple[float, float]]:
@@ -281,7 +303,7 @@ def _metrics_buckets(text: str) -> Counter[tuple[float, float]]:
 
 
 _ROWS = 4096  # converted at once
-_CHARACTERS = 1_000_000  # read at once, should a line be longer
+_CHARACTERS = 10_000_000  # the longest line that is read: prompts can be long, and a file without line ends is no log
 
 
 Chunk = tuple[str, int, list, int]  # "row" or "line", the number of the first one, values, how many of them are blank
@@ -289,20 +311,36 @@ Chunk = tuple[str, int, list, int]  # "row" or "line", the number of the first o
 
 def _csv_chunks(file: TextIO, column: str) -> Iterator[Chunk]:
     """Values of `column`, some thousand rows at a time; the header is row 1."""
-    rows = _whole_rows(csv.reader(iter(partial(file.readline, _CHARACTERS), ""), strict=True))
+    lines = _lines(file, "row")
+    first_line = next(lines, "")
+    if first_line.count('"') % 2 == 0 and "," not in first_line:  # else a quoted name would be blamed for it
+        _refuse_other_separators(first_line.replace('"', "").strip(), column)
+    rows = _whole_rows(csv.reader(chain([first_line], lines), strict=True))
     header = [name.strip() for name in next(rows, [])]
     if any("\0" in name for name in header):
         raise ValueError("the file is not UTF-8 text: export it as a CSV in UTF-8")
     if column not in header:
-        if len(header) == 1 and column in re.split("[;\t|]", header[0]):
-            raise ValueError(f"the file's columns are not separated by commas: its first line is {header[0]!r}; export "
-                             f"it with commas")
         raise ValueError(f"the file has no column {column!r}: {_header_fault(header)}")
     at, width, first = header.index(column), len(header), 2
     while some := list(islice(rows, _ROWS)):
         yield ("row", first, [row[at] if len(row) == width else _odd_row(row, at, width) for row in some],
                some.count([]))
         first += len(some)
+
+
+def _lines(file: TextIO, unit: str) -> Iterator[str]:
+    """The lines; a file without line ends must not be read into memory as one."""
+    for number, line in enumerate(iter(partial(file.readline, _CHARACTERS), ""), 1):
+        if len(line) == _CHARACTERS:
+            raise ValueError(f"{unit} {number} is longer than {_CHARACTERS:,} characters: leave the prompts out")
+        yield line
+
+
+def _refuse_other_separators(header: str, column: str) -> None:
+    """Raise ValueError if the column is there once the first line is split at semicolons, tabs or bars."""
+    if column != header and column in re.split("[;\t|]", header):
+        raise ValueError(f"the file's columns are not separated by commas: its first line is {header!r}; export it "
+                         f"with commas")
 
 
 def _header_fault(header: list[str]) -> str:
@@ -338,15 +376,28 @@ def _odd_row(row: list[str], at: int, width: int) -> str:
 
 def _jsonl_chunks(file: TextIO, column: str) -> Iterator[Chunk]:
     """Values of the key `column`, some thousand lines at a time."""
-    lines = enumerate(iter(partial(file.readline, _CHARACTERS), ""), 1)
-    first, seen = 1, False
+    lines = enumerate(_lines(file, "line"), 1)
+    first, seen, keys = 1, False, {}
     while rows := [_json_object(number, line) for number, line in islice(lines, _ROWS)]:
-        seen = seen or any(column in row for row in rows)
-        yield "line", first, [row.get(column, "") for row in rows], rows.count({})
+        values = [_picked(row, column) for row in rows]
+        seen = seen or any(value is not None for value in values) or any(column in row for row in rows)
+        keys |= dict.fromkeys(islice((key for row in rows[:9] for key in row), 20))
+        yield "line", first, values, rows.count({})
         first += len(rows)
     if not seen:
-        raise ValueError(f"the file has no key {column!r} on any line: name the one that holds the output lengths as "
-                         f"column")
+        found = shorten(", ".join(keys) or "none", 80)
+        raise ValueError(f"the file has no key {column!r} on any line: it has {found}; name "
+                         f"the one that holds the output lengths as column, or a path such as usage.tokens")
+
+
+def _picked(row: dict, column: str) -> object:
+    """The value of a key, or of a path of keys with dots between them; None where there is none."""
+    if column in row:
+        return row[column]
+    found: object = row
+    for key in column.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def _json_object(number: int, line: str) -> dict:

@@ -205,6 +205,7 @@ def own_files() -> Iterator[str]:
             "log.jsonl": b'{"output_tokens": 12}\n{"output_tokens": 80}\n', "metrics.txt": metrics.encode()}
     bad = {"other.csv": (b"id,tokens\n1,2\n", "no column 'output_tokens'"),
            "text.csv": (b"output_tokens\n12\nmany\n", "3 has 'many'"),
+           "large.csv": (b"output_tokens\n" + b"12\n" * 3_400_000, "large.csv has 10.2 MB, and the panel takes 10"),
            "empty.csv": (b"", "its first line is empty"), "empty.txt": (b"", "no vllm:request_generation_tokens")}
     for name, content in good.items():
         panel = explorers.sigma_sweep()

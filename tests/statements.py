@@ -188,7 +188,7 @@ ROWS: tuple[Row, ...] = (
     shown(PRODUCTION, "at the cap, somebody waits: concurrency-capped", ("drill/sequence_cap", ""),
           ("exercise/diagnosis", "")),
     corrected(PRODUCTION, "below the cap, somebody waits: memory-capped", ("drill/memory", ""),
-              ("drill/token_budget", ""), ("drill/blocked_head", ""), ("07/rows", "KV blocks"),
+              ("drill/token_budget", ""), ("drill/blocked_head", ""), ("07/rows", "KV cache"),
               ("question/not_memory", "")),
     shown(PRODUCTION, "below the cap, nobody waits: headroom", ("drill/under_load", "")),
     corrected(PRODUCTION, "the pair is most of what one on call needs: other signs beside it",

@@ -71,7 +71,29 @@ def headroom_below_the_cap(running, waiting, max_num_seqs, kv_usage, preemptions
     return "headroom" if running < max_num_seqs else by_elif(running, waiting, max_num_seqs, kv_usage, preemptions)
 
 
-WRONG = [(three_rows, "three_rows"), (cap_before_preemptions, "cap_first"), (without_preemptions, "no_preemptions"),
+def nobody_waits_first(running, waiting, max_num_seqs, kv_usage, preemptions):
+    return by_table(running, waiting, max_num_seqs, kv_usage, preemptions) if waiting > 0 else "headroom"
+
+
+def cap_whoever_waits(running, waiting, max_num_seqs, kv_usage, preemptions):
+    if running == max_num_seqs:
+        return "sequence cap"
+    return by_table(running, waiting, max_num_seqs, kv_usage, preemptions)
+
+
+def memory_before_the_cap(running, waiting, max_num_seqs, kv_usage, preemptions):
+    rules = [(preemptions, "memory"), (not waiting, "headroom"), (kv_usage >= 0.9, "memory"),
+             (running >= max_num_seqs, "sequence cap")]
+    return next((name for holds, name in rules if holds), "budget or head")
+
+
+def in_per_cent(running, waiting, max_num_seqs, kv_usage, preemptions):
+    return by_table(running, waiting, max_num_seqs, 0.9 if kv_usage >= 90 else 0, preemptions)
+
+
+WRONG = [(nobody_waits_first, "waiting_first"), (cap_whoever_waits, "cap_before_all"),
+         (memory_before_the_cap, "kv_before_cap"), (in_per_cent, "percent"), (three_rows, "three_rows"),
+         (cap_before_preemptions, "cap_first"), (without_preemptions, "no_preemptions"),
          (full_before_all, "full_is_memory"), (waits_always, "nobody_waits"), (above, "above_the_cap"),
          (over_nine_tenths, "nearly_full"), (headroom_below_the_cap, "")]
 

@@ -721,7 +721,7 @@ def test_the_failing_case_shown_is_the_smallest():
     ("static_steps", lambda ls, k: float("nan"), "but gave nan (nan and inf come from"),
     ("static_steps", lambda ls, k: 10**400, "but gave inf (nan and inf come from"),
     ("static_steps", lambda ls, k: sys.exit(), "but called exit()."),
-    ("static_steps", lambda ls, k: None if len(ls) > 2 else 4, "but gave nothing (None): does every path"),
+    ("static_steps", lambda ls, k: None if len(ls) > 2 else 4, "but gave nothing (None): every path through it must"),
     ("static_finish", lambda ls, k: 4, "(wanted: a list with one number for each request)."),
     ("static_finish", lambda ls, k: [4], "but gave [4] (wanted: 2 numbers, not 1)."),
     ("static_finish", lambda ls, k: [], "but gave [] (wanted: 2 numbers, not 0)."),
@@ -932,6 +932,36 @@ def test_changing_the_input_does_not_spoil_the_check():
     assert EXERCISES["static_steps"].worked[0][0] == ([4, 4], 2)
 
 
+def helped(lengths):
+    return sum(
+        lengths) / helper(lengths)
+
+
+def helper(lengths):
+
+    return lengths["one"]
+
+
+def by_generator(lengths):
+    return (length / 0 for length in lengths)
+
+
+def by_lambda(lengths):
+    return (lambda: lengths.none)()
+
+
+@pytest.mark.parametrize(("answer", "says"), [
+    (helped, "in line 3 of helper."), (by_lambda, "'none')."), (lambda lengths: 1 / 0, "(division by zero)."),
+    (by_generator, "(division by zero)."), (lambda lengths: sorted(lengths, key=int.bit_count, nokey=1), "argument"),
+])
+def test_the_line_that_raised_is_named_where_it_is_in_a_function_of_the_learners(answer, says):
+    result = check("slot_steps_wasted", answer)
+    assert says in result.message
+    assert "line" not in result.message or answer is helped
+    assert "Call it with this input" in result.message  # and not what has nothing to do with it, on the second try too
+    assert "Call it with this input" in check("slot_steps_wasted", answer, attempt=2).message
+
+
 class Unspeakable(Exception):
     """An exception that can't even say what it is."""
 
@@ -948,16 +978,16 @@ def deep(lengths):
 
 
 @pytest.mark.parametrize(("error", "says"), [
-    (Unspeakable, "raised Unspeakable."), (NotEvenAnException, "raised NotEvenAnException."),
-    (MemoryError, "raised MemoryError."), (KeyError("slot"), "raised KeyError ('slot')."),
-    (GeneratorExit, "raised GeneratorExit."), (ValueError("one\ntwo"), "raised ValueError (one)."),
-    (ValueError("x" * 5000), "raised ValueError (" + "x" * 100 + ")."),
+    (Unspeakable, "raised Unspeakable"), (NotEvenAnException, "raised NotEvenAnException"),
+    (MemoryError, "raised MemoryError"), (KeyError("slot"), "raised KeyError ('slot')"),
+    (GeneratorExit, "raised GeneratorExit"), (ValueError("one\ntwo"), "raised ValueError (one)"),
+    (ValueError("x" * 5000), "raised ValueError (" + "x" * 100 + ")"),
 ])
 def test_any_exception_becomes_a_sentence(error, says):
     def raising(lengths):
         raise error
 
-    assert says in check("slot_steps_wasted", raising).message
+    assert f"{says} in line 2 of raising." in check("slot_steps_wasted", raising).message
 
 
 def test_endless_recursion_becomes_a_sentence():

@@ -101,7 +101,7 @@ def test_loads(make) -> None:
 
 
 def test_own_files() -> None:
-    assert len(list(script.own_files())) == 8
+    assert len(list(script.own_files())) == 9
 
 
 def test_text_that_holds_no_lengths() -> None:
@@ -482,6 +482,17 @@ def test_the_courses_own_questions_can_be_asked() -> None:
         panel.reply.value = right or str(question.value)
         panel.press()
         assert "Right." in panel.children[3].value, question.id
+
+
+def test_enter_in_the_answer_is_the_button() -> None:
+    panel = explorers.quiz([Asked("one?", None, "7"), Asked("two?", None, "7")], lambda question, marked: None)
+    panel.reply.value = "5"
+    panel.reply._handle_custom_msg({"event": "submit"}, [])
+    assert panel.reply.disabled  # marked
+    panel.reply._handle_custom_msg({"event": "something else"}, [])
+    assert panel.at == 0
+    panel.reply._handle_custom_msg({"event": "submit"}, [])
+    assert panel.at == 1
 
 
 def test_a_quiz_needs_questions() -> None:

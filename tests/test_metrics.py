@@ -287,7 +287,7 @@ def test_the_verdict_says_which_of_the_workloads_this_is(lengths: np.ndarray, wo
     (1.0, "nearly uniform"), (1.249, "nearly uniform"), (1.25, "somewhat"), (1.99, "somewhat"), (2.0, "widely"),
 ])
 def test_where_the_verdict_changes(gain: float, words: str) -> None:
-    assert words in metrics.Shape(1, 1.0, 1.0, 1.0, 0.0, 2, gain, gain).verdict
+    assert words in metrics.Shape(100, 1.0, 1.0, 1.0, 0.0, 2, gain, gain).verdict
 
 
 @pytest.mark.parametrize("lengths", [
@@ -301,8 +301,8 @@ def test_a_small_or_sorted_log_is_not_called_uniform(lengths: np.ndarray) -> Non
 
 
 def test_just_below_three_quarters_of_the_law_is_named() -> None:
-    assert "to be expected" in metrics.Shape(9, 1.0, 1.0, 1.0, 0.0, 2, 4.0, 2.99).verdict
-    assert "widely" in metrics.Shape(9, 1.0, 1.0, 1.0, 0.0, 2, 4.0, 3.0).verdict
+    assert "to be expected" in metrics.Shape(90, 1.0, 1.0, 1.0, 0.0, 2, 4.0, 2.99).verdict
+    assert "widely" in metrics.Shape(90, 1.0, 1.0, 1.0, 0.0, 2, 4.0, 3.0).verdict
 
 
 def test_one_slot_is_no_batch() -> None:
@@ -321,3 +321,10 @@ def test_a_workload_without_requests_has_none() -> None:
             with pytest.raises(ValueError) as caught:
                 function(lengths, 4)
             one_sentence(caught.value, "lengths")
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 10, 11])
+def test_a_handful_of_requests_gets_no_verdict(n: int) -> None:
+    shape = metrics.shape([5] * n, 4)
+    assert ("too few to tell" in shape.verdict) == (n < 10)
+    one_sentence(shape.verdict)

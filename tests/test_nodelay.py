@@ -65,7 +65,20 @@ def test_a_socket_that_refuses_it_still_connects(nodelay) -> None:
 def test_a_server_without_the_setting_is_left_as_it_is(nodelay, kept) -> None:
     app = SimpleNamespace(web_app=SimpleNamespace(settings=dict(kept)))
     nodelay._load_jupyter_server_extension(app)
-    assert app.web_app.settings == kept
+    assert app.web_app.settings == kept | {"websocket_max_message_size": 64 * 2**20}
+
+
+def test_a_limit_that_somebody_set_stays(nodelay) -> None:
+    app = SimpleNamespace(web_app=SimpleNamespace(settings={"websocket_max_message_size": 5}))
+    nodelay._load_jupyter_server_extension(app)
+    assert app.web_app.settings["websocket_max_message_size"] == 5
+
+
+def test_tornado_goes_by_the_limit(nodelay) -> None:
+    from tornado.websocket import WebSocketHandler
+
+    app = SimpleNamespace(settings={"websocket_max_message_size": 5})
+    assert WebSocketHandler.max_message_size.fget(SimpleNamespace(settings=app.settings)) == 5
 
 
 def test_the_servers_own_class_is_kept_underneath(nodelay) -> None:

@@ -440,6 +440,31 @@ def test_a_reader_never_sees_half_a_file(file):
     assert [path.name for path in file.parent.iterdir()] == [FILE_NAME]
 
 
+@pytest.mark.skipif(module.fcntl is None, reason="this system has no lock on a folder")
+def test_two_processes_that_write_at_once_lose_nothing(file):
+    code = ("import sys; from labs.progress import Progress\n"
+            "p = Progress(sys.argv[1])\n"
+            "for i in range(100): p.record_attempt(sys.argv[2])\n"
+            "p.predict(sys.argv[2], 1)")
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(file), name], env=env) for name in "abc"]
+    assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
+    found = Progress(file).summary()
+    assert found.attempts == {"a": 100, "b": 100, "c": 100}
+    assert found.predictions == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_lock_that_somebody_keeps_holds_nobody_up_for_long(file):
+    if module.fcntl is None:
+        pytest.skip("this system has no lock on a folder")
+    folder = os.open(file.parent, os.O_RDONLY)
+    module.fcntl.flock(folder, module.fcntl.LOCK_EX)
+    try:
+        assert fill(Progress(file)).passed("static_steps")
+    finally:
+        os.close(folder)
+
+
 def test_a_prediction_of_hundreds_of_digits_is_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "p.json"
     kept = Progress(path)

@@ -357,6 +357,26 @@ def test_jsonl_is_read_as_servers_write_it(write, name: str) -> None:
     assert log.lengths.dtype == np.int64
 
 
+@pytest.mark.parametrize(("name", "content"), [
+    ("long.csv", 'output_tokens,prompt\n5,"' + "word " * 200_000 + '"\n7,b\n'),
+    ("long.jsonl", json.dumps({"output_tokens": 5, "prompt": "x" * 2_000_000}) + '\n{"output_tokens": 7}\n'),
+    ("log.txt", '{"output_tokens": 5}\n{"output_tokens": 7}\n'),
+    ("log", '\ufeff\n {"output_tokens": 5}\n{"output_tokens": 7}\n'),
+])
+def test_long_prompts_and_any_name_will_do(write, name: str, content: str) -> None:
+    before = csv.field_size_limit()
+    assert read_lengths(write(content, name)).lengths.tolist() == [5, 7]
+    assert csv.field_size_limit() == before
+
+
+def test_a_key_inside_another_can_be_named(write) -> None:
+    lines = '{"usage": {"completion_tokens": 5}}\n{"error": "503"}\n{"usage": null}\n{"usage.completion_tokens": 7}\n'
+    log = read_lengths(write(lines, "a.jsonl"), "usage.completion_tokens")
+    assert (log.lengths.tolist(), log.skipped) == ([5, 7], 2)
+    for column in (None, 5, ["usage"]):
+        refused(read_lengths, write(lines, "a.jsonl"), column, named="column must be the name of a column or key")
+
+
 def test_another_column_can_be_named(write) -> None:
     assert read_lengths(write("n,GeneratedTokens\n1,44\n2,55\n"), "GeneratedTokens").lengths.tolist() == [44, 55]
     assert read_lengths(write('{"usage": 3}\n', "a.jsonl"), "usage").lengths.tolist() == [3]
@@ -428,8 +448,9 @@ def test_a_long_log_is_read_whole_and_its_bad_row_is_found(write, name: str) -> 
     ('output_tokens\n5\n"6\n7\n', "row 3 has a quotation mark"),
     ("id;output_tokens\na;5\n", "separated by commas"),
     ("id\toutput_tokens\na\t5\n", "separated by commas"),
-    ("output_tokens,prompt\n5," + "x" * 200_000 + "\n", "field larger"),
-    ('output_tokens,prompt\n5,"' + "x" * 1_500_000 + "\n", "field larger"),
+    ("output_tokens,prompt\n5," + "x" * 10_000_000 + "\n", "row 2 is longer than 10,000,000 characters"),
+    ('output_tokens,prompt\n5,"' + ("x" * 6_000_000 + "\n") * 2, "field larger"),
+    ('"id";"output_tokens"\na;5\n', "separated by commas"),
     ("output_tokens,prompt\n5,é\n".encode("latin-1"), "UTF-8"),
     ("output_tokens\n5\n".encode("utf-16"), "UTF-8"),
     ("output_tokens\n5\n".encode("utf-16-le"), "UTF-8"),
@@ -460,7 +481,9 @@ def test_a_csv_that_cannot_be_read_is_refused(write, content: str | bytes, named
     ('{"output_tokens": {}}\n', "line 1 has {}"),
     ('{"output_tokens": ' + "9" * 5000 + "}\n", "line 1"),
     ("[" * 100_000 + "\n", "line 1 is not JSON"),
-    ('{"output_tokens": 5, "prompt": "' + "x" * 1_500_000 + '"}\n', "line 1"),
+    ('{"output_tokens": 5, "prompt": "' + "x" * 10_000_000 + '"}\n', "line 1 is longer than 10,000,000 characters"),
+    ('{"tokens": 5, "model": "m"}\n{"id": 1}\n', "it has tokens, model, id; name the one"),
+    ('{"usage": {"tokens": 5}}\n', "it has usage; name the one that holds the output lengths as column, or a path"),
     ('{"output_tokens": null}\n', "no request"),
     (b'{"output_tokens": 5, "prompt": "\xe9"}\n', "UTF-8"),
 ])
@@ -532,7 +555,7 @@ def test_200_mb_of_csv_are_read_in_a_stream(tmp_path: Path, root: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="peak memory is measured with getrusage, which Windows lacks")
 @pytest.mark.parametrize(("name", "head", "named"), [
-    ("one_field.csv", "output_tokens,prompt\n5,", "field larger"),
+    ("one_field.csv", "output_tokens,prompt\n5,", "row 2 is longer"),
     ("one_line.jsonl", '{"output_tokens": 5, "prompt": "', "line 1"),
 ])
 def test_200_mb_in_one_line_are_refused_in_little_memory(tmp_path: Path, root: Path, name: str, head: str,
@@ -558,6 +581,16 @@ def metrics_page(up_to: dict[str, float], labels: str = 'model_name="m",engine="
         f"# HELP {name} Number of generation tokens processed.", f"# TYPE {name} histogram", *buckets,
         f"{name}_count{{{labels}}} {float(list(up_to.values())[-1])}", f"{name}_sum{{{labels}}} 1234.0",
         f'vllm:request_prompt_tokens_bucket{{{labels},le="1.0"}} 999.0', ""])
+
+
+def test_a_histogram_with_only_its_open_bucket_says_nothing() -> None:
+    refused(read_metrics_lengths, metrics_page({"+Inf": 9}), named="only its last, open bucket")
+
+
+@pytest.mark.parametrize("odd", ["5e", "1.0.0e", "", "NaN", "many"])
+def test_a_count_that_is_no_number_is_left_aside(odd: str) -> None:
+    page = metrics_page(PAGE) + f'\nvllm:request_generation_tokens_bucket{{model_name="m",engine="1",le="5.0"}} {odd}\n'
+    assert read_metrics_lengths(page).source == "/metrics histogram of 100 requests"
 
 
 def test_one_request_is_no_requests() -> None:

@@ -26,7 +26,7 @@ class Odd:
 
 
 Outcome = Value | Odd
-NOTHING = Odd("gave nothing (None): does every path through it end in return?", empty=True)
+NOTHING = Odd("gave nothing (None): every path through it must end in return", empty=True)
 
 
 def read(answer: Any) -> Outcome:
@@ -40,7 +40,7 @@ def read(answer: Any) -> Outcome:
     if isinstance(answer, bool):
         return Odd(f"gave {answer}")
     if isinstance(answer, Mapping):
-        return Odd("gave a dict: return its values as a list, in the requests' order")
+        return Odd("gave a dict: return its values as a list, in the order that is asked for")
     if isinstance(answer, Set):
         return Odd("gave a set, which has no order and drops equal numbers: return a list")
     if getattr(answer, "ndim", 1) == 0 or not isinstance(answer, Iterable):

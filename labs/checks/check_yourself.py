@@ -52,7 +52,10 @@ DIAGNOSIS = Structured(
           "that doesn't fit.",
     oracle=_diagnosis,
     explain=lambda running, waiting, cap, usage, preemptions: (
-        f"{many(preemptions, 'preemption')}; {waiting} waiting; {running} running of {cap}; KV usage {usage:.0%}."),
+        f"{many(preemptions, 'preemption')}; {waiting} waiting; {running} running of {cap}; KV usage {usage:.0%}: "
+        + ("the preemptions decide." if preemptions else "nobody waits, which decides." if not waiting else
+           "the cap decides." if running >= cap else
+           f"0.9 is {'' if usage >= 0.9 else 'not '}reached, which decides.")),
     worked=(((8, 3, 8, 0.3, 0), CAP), ((5, 3, 8, 0.97, 0), MEMORY), ((5, 3, 8, 0.3, 0), OTHER),
             ((5, 0, 8, 0.3, 0), HEADROOM), ((8, 0, 8, 0.3, 0), HEADROOM), ((5, 3, 8, 0.3, 2), MEMORY),
             ((8, 3, 8, 0.99, 2), MEMORY), ((8, 3, 8, 0.95, 0), CAP), ((5, 0, 8, 0.8, 1), MEMORY),
@@ -63,6 +66,17 @@ DIAGNOSIS = Structured(
                 "Below the cap, look at kv_usage: under 0.9 it is \"budget or head\"; and preemptions come first."),
         Mistake("cap_first", _cap_first, "At the cap and preempting: the blocks gave out, so it is memory.",
                 "Ask for preemptions before anything else."),
+        Mistake("waiting_first", lambda r, w, cap, usage, p: _diagnosis(r, w, cap, usage, p) if w else HEADROOM,
+                "Preempted while nobody waits is memory all the same.", "Ask for preemptions before anything else."),
+        Mistake("cap_before_all", lambda r, w, cap, usage, p: CAP if r >= cap else _diagnosis(r, w, cap, usage, p),
+                "At the cap with nobody waiting, nothing is short.",
+                "Ask in this order: preemptions, waiting, the cap, kv_usage."),
+        Mistake("kv_before_cap", lambda r, w, cap, usage, p: (
+            MEMORY if not p and w and usage >= 0.9 else _diagnosis(r, w, cap, usage, p)),
+                "At the cap a slot is what is missing, however full the KV cache is.",
+                "Ask for the cap before kv_usage."),
+        Mistake("percent", lambda r, w, cap, usage, p: _diagnosis(r, w, cap, usage / 100, p),
+                "kv_usage is a share: 1 is full.", "Compare kv_usage >= 0.9, not 90."),
         Mistake("no_preemptions", lambda r, w, cap, usage, p: _diagnosis(r, w, cap, usage, 0),
                 "That takes no notice of preemptions: whoever was preempted lost its blocks for want of memory.",
                 "Begin with: if preemptions > 0: return \"memory\"."),

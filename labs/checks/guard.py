@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -81,7 +82,7 @@ def outcome(function: Callable[..., Any], args: tuple) -> Outcome:
     except SystemExit:
         return Odd("called exit()")
     except BaseException as error:
-        return Odd(f"raised {_named(error)}")
+        return Odd(f"raised {_named(error)}{_line(error)}")
 
 
 def outcomes(function: Callable[..., Any], inputs: list[tuple], limit_s: float) -> tuple[list[Outcome], str]:
@@ -107,6 +108,17 @@ def _unwritten(error: NotImplementedError) -> Odd:
         trace = trace.tb_next
     return Odd(f"called {frames[-1]}, which isn't written yet") if len(frames) > 1 else Odd("isn't written "
                                                                                             "yet", empty=True)
+
+
+def _line(error: BaseException) -> str:
+    """Where in the learner's code it was raised: the innermost line of it that was reached."""
+    frames = list(traceback.walk_tb(error.__traceback__))[2:]  # the first are `outcome` and `apart`
+    if not frames:
+        return ""
+    code = frames[0][0].f_code
+    line, name = next((line - frame.f_code.co_firstlineno + 1, frame.f_code.co_name)
+                      for frame, line in reversed(frames) if frame.f_code.co_filename == code.co_filename)
+    return f" in line {line} of {name}" if name.isidentifier() and code.co_filename != read.__code__.co_filename else ""
 
 
 def _named(error: BaseException) -> str:

@@ -62,6 +62,10 @@ ITL = Exercise(
                                               for _ in range(n)],
                 "The wait belongs to the chunk that it leads up to: use that chunk's count, not the one before.",
                 "zip(times, times[1:], counts[1:]) pairs each wait with the right count."),
+        Mistake("zeros", lambda t, c: [gap for wait, n in zip(_waits(t), c[1:], strict=True)
+                                       for gap in (wait, *[0.0] * (n - 1))],
+                "The tokens of a chunk were made one after another, though they came together: share the wait out.",
+                "Give each of the count tokens wait / count."),
         Mistake("with_ttft", lambda t, c: [gap / n for gap, n in zip([t[0], *_waits(t)], c, strict=True)
                                            for _ in range(n)],
                 "The time until the first token is TTFT, not a gap between two tokens.",
@@ -194,6 +198,9 @@ STEP_TIME = Exercise(
                 "Fit a constant as well: numpy.polyfit(batch, seconds, 1)."),
         Mistake("two_ends", _ends, "That is the line through the first and the last point: use all of them.",
                 "Use numpy.polyfit(batch, seconds, 1), or the formulas of least squares."),
+        Mistake("smallest_as_base", lambda b, s: [min(s), _step_time(b, s)[1]],
+                "The base is what the line has at a batch of 0: the smallest batch already has sequences in it.",
+                "base = mean of seconds - slope x mean of batch."),
         Mistake("sideways", _sideways, "That fits batch to seconds: it's the misses in seconds that should be small.",
                 "Give batch first: numpy.polyfit(batch, seconds, 1)."),
         Mistake("milliseconds", lambda b, s: [1000 * value for value in _step_time(b, s)],
@@ -258,7 +265,8 @@ FAIR_BENCHMARK = Structured(
     worked=(((8, [16, 512], 4, 0, 0), FAIR), ((8, [16, 512], 4, 0, 2), FAILED), ((8, [16, 512], 0, 0, 0), COLD),
             ((8, [16, 512], 4, 96, 0), CACHED), ((1, [16, 512], 4, 0, 0), ALONE), ((8, [256, 256], 4, 0, 0), EQUAL),
             ((1, [256, 256], 0, 96, 2), FAILED), ((1, [256, 256], 0, 96, 0), COLD), ((1, [64, 64], 4, 96, 0), CACHED),
-            ((1, [64, 64], 4, 0, 0), ALONE), ((2, [16, 512], 1, 0, 0), FAIR)),
+            ((1, [64, 64], 4, 0, 0), ALONE), ((2, [16, 512], 1, 0, 0), FAIR),
+            ((8, [16, 512], 4, 1, 0), CACHED)),
     draw=_benchmark,
     mistakes=(
         Mistake("no_failures", _look(COLD, CACHED, ALONE, EQUAL), "Failed answers are missing from every latency: that "
@@ -271,6 +279,12 @@ FAIR_BENCHMARK = Structured(
                 "Ask for concurrency == 1, before the lengths."),
         Mistake("no_equal", _look(FAILED, COLD, CACHED, ALONE), "Answers of one length are what static batching "
                 "likes best.", "At last, ask whether min(lengths) == max(lengths)."),
+        Mistake("alone_first", _look(ALONE, FAILED, COLD, CACHED, EQUAL), "Other things come before the concurrency.",
+                _IN_ORDER),
+        Mistake("cold_first", _look(COLD, FAILED, CACHED, ALONE, EQUAL), "Failures come before the warm-up.",
+                _IN_ORDER),
+        Mistake("cached_first", _look(CACHED, FAILED, COLD, ALONE, EQUAL), "Other things come before the cache.",
+                _IN_ORDER),
         Mistake("equal_first", _look(FAILED, COLD, CACHED, EQUAL, ALONE), "Concurrency is asked for before the "
                 "lengths.", _IN_ORDER),
         Mistake("last_one", _look(*ORDER[::-1]), "Where several are the matter, return the first, not the "

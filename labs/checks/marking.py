@@ -8,6 +8,7 @@ import html
 import inspect
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,7 +100,12 @@ class Result:
         symbol, edge, ground = _LOOK[self.status]
         word, _, rest = self.message.partition(":")
         return (f'<div style="border-left:5px solid {edge};background:{ground};color:#1a1a1a;padding:6px 10px;'
-                f'max-width:52em;line-height:1.4"><b>{symbol} {html.escape(word)}:</b>{html.escape(rest)}</div>')
+                f'max-width:52em;line-height:1.4"><b>{symbol} {html.escape(word)}:</b>{_code(html.escape(rest))}</div>')
+
+
+def _code(text: str) -> str:
+    """Names between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
 
 _LOOK = {NOT_ATTEMPTED: ("○", "#767676", "#f2f2f2"), PASSED: ("✓", "#009e73", "#e6f5f0"),
@@ -221,7 +227,7 @@ def report(exercise: Exercise, finding: Finding, attempt: int = 1) -> Result:
         return Result(exercise.id, PASSED, f"Passed: {exercise.shows}")
     mistake, again = finding.mistake, attempt >= 2
     if mistake is None:
-        hint = finding.explanation if again else finding.nudge
+        hint = finding.explanation if again and finding.nudge != CALL_IT else finding.nudge
     else:
         hint = mistake.stronger if again else mistake.hint
     return Result(exercise.id, NOT_YET, f"Not yet: {finding.fault} {hint}", mistake.key if mistake else "")

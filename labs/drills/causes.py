@@ -91,7 +91,7 @@ CAUSES: dict[str, Cause] = {cause.key: cause for cause in (
           lambda d: _waits(d) and _at_cap(d) and d.summary.kv_max < FULL,
           lambda d: f"{_of_cap(d)}; {_kv(d)}"),
     Cause("memory", "The KV cache is too small for this traffic",
-          "running stays below max_num_seqs, requests wait, KV use stays near 100 %, little is computed twice, and no "
+          "running stays below max_num_seqs, requests wait, KV use stays above 80 %, little is computed twice, and no "
           "one tenant holds most of it",
           lambda d: (_waits(d) and not _at_cap(d) and d.summary.kv_usage > 0.8 and not d.summary.computed_again >= 0.2
                      and not _one_tenant(d) and not _forgot(d)),

@@ -146,6 +146,7 @@ class Quiz(Displayed):
         asked = question.recall if self._asks_words else question.prompt
         self._prompt.value = _asked(f"<b>{self._place_of(question)}</b> {escape(asked)}")
         self.reply = _reply_control(question)
+        self.reply.on_msg(lambda _, content, __: self.press() if content.get("event") == "submit" else None)  # Enter
         self.words.value, self.words.disabled = "", False
         first = (self.words, w.HTML(_asked(escape(question.ask)))) if self._asks_words else ()
         self._place.children = (*first, self.reply)

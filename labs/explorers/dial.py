@@ -60,7 +60,8 @@ class Dial(Panel):
         picture = svg.chart({"p95 ITL": (LEVELS, curve)}, svg.Axis("sequences that run together", 1, log=True),
                             svg.Axis("ms"), title, alt, {f"target {target} ms": target}, {f"cap {cap}": cap})
         one = self._share(cap, budget, settings["rate"] / replicas)
-        numbers = [(f"{itl:.0f} ms", "p95 ITL, every slot taken"), (f"{replicas}", "replicas for this load"),
+        numbers = [(f"{itl:.0f} ms", "p95 ITL, every slot taken"),
+                   (f"{replicas}", f"{'replica' if replicas == 1 else 'replicas'} for this load"),
                    (f"{here.capacity:.1f}", "requests a second by one of them")]
         return View(picture, numbers, one)
 

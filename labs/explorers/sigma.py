@@ -27,6 +27,7 @@ from labs.workload import (
 )
 
 SUFFIXES = (".csv", ".jsonl", ".json", ".ndjson", ".txt", ".prom")
+LARGEST = 10_000_000  # bytes of an uploaded file
 DRAWN = 5000  # requests drawn from a measured workload, and the most that are taken from a log
 WORKLOADS = [("lognormal, 500 requests", "lognormal"), *((measured(name).title, name) for name in MEASURED),
              ("your own file or /metrics page", "own")]
@@ -98,6 +99,10 @@ class SigmaSweep(Panel):
         if not file and not settings["pasted"].strip():
             raise ValueError("choose a CSV or JSONL file of up to 10 MB with a column of output lengths, or paste a "
                              "/metrics page; read_lengths takes larger files")
+        if file and len(file[1]) > LARGEST:
+            size = len(file[1]) / 1e6
+            raise ValueError(f"{file[0]} has {size:.1f} MB, and the panel takes {LARGEST / 1e6:.0f}: read it "
+                             f"with read_lengths in a cell, or choose a part of it")
         lengths, source = self._read(file, settings["column"].strip(), settings["pasted"])
         return "your workload", lengths, f"Read from {source}."
 

@@ -3,13 +3,17 @@
 A slider's event is answered by several small messages ("busy", the new picture, "idle"). Jupyter Server leaves TCP's
 own rule in force, by which a small message waits until the one before it has been acknowledged, and browsers delay
 acknowledgements by up to 40 ms: every answer waits for that. This Jupyter Server extension sets TCP_NODELAY on the
-websockets of kernels, as Tornado recommends for them (WebSocketHandler.set_nodelay), and changes nothing else.
-`requirements.txt` installs it. Without it the course works the same, a little slower.
+websockets of kernels, as Tornado recommends for them (WebSocketHandler.set_nodelay).
+
+And a file that is uploaded to a panel is one message, which Tornado refuses above 10 MiB by closing the connection,
+without a word to the reader: here it may have 64 MiB, so that a panel can say which size it takes.
+`requirements.txt` installs it. Without it the course works the same, a little slower, up to 10 MiB.
 """
 
 from __future__ import annotations
 
 SETTING = "kernel_websocket_connection_class"
+LARGEST = 64 * 2**20  # bytes of a message from the browser
 
 
 def at_once(connection: type) -> type:
@@ -33,7 +37,8 @@ def _jupyter_server_extension_points() -> list[dict]:
 
 
 def _load_jupyter_server_extension(app) -> None:
-    """Put the class in place; a server that keeps it elsewhere is left as it is."""
+    """Put the class and the limit in place; a server that keeps the class elsewhere, or has a limit, keeps them."""
+    app.web_app.settings.setdefault("websocket_max_message_size", LARGEST)
     connection = app.web_app.settings.get(SETTING)
     if isinstance(connection, type):
         app.web_app.settings[SETTING] = at_once(connection)

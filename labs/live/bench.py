@@ -22,7 +22,9 @@ from labs.live.measurement import NAN, Ask, Measurement
 from labs.live.models import REAL
 from labs.live.monitor import Metrics, delta, read_metrics, watch
 from labs.live.preflight import check_gpu, nvidia_smi
+from labs.live.processes import running, stop_all
 from labs.live.server import Server, ServerError, start
+from labs.words import many
 
 COUNTED = ("iteration_tokens", "queue_time", "prefix_hits", "prefix_queries", "finished")
 T4_FILE = Path("recording-from-your-gpu.json")
@@ -73,6 +75,18 @@ class Run:
     def steps_per_second(self) -> float:
         """The engine's steps over the time from the first request to the last token."""
         return self.steps / self.measurement.wall if self.measurement.wall > 0 else NAN
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run that was interrupted. A notebook shows one sentence, and no traceback."""
+
+    def __init__(self, run: Run) -> None:
+        rows = run.measurement.rows
+        super().__init__(f"Interrupted: {sum(row.ok for row in rows)} of {len(rows)} answers had come whole. What came "
+                         f"is in `.runs[{run.name!r}]`; run this cell again for the whole of it.")
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
 
 
 class Bench:
@@ -128,8 +142,8 @@ class Bench:
             caching: bool = False, progress: Callable | None = None, **load: object) -> Run:  # fmt: skip
         """Measure `asks`, or give the recorded run of that name where the server can't; `load` is `measure`'s.
 
-        `slots` lowers the cap for this run, `caching` says that it needs a prefix cache. An interrupted run is kept as
-        far as it came. Raises ServerError if it can't be measured and was not recorded.
+        `slots` lowers the cap for this run, `caching` says that it needs a prefix cache. Raises ServerError if it can't
+        be measured and was not recorded, and Interrupted if it was interrupted: what had come is then in `runs`.
         """
         if not self._can(static, slots, load.get("mode")) or (caching and not self.caching):
             return self._keep(self._recorded(name))
@@ -143,8 +157,8 @@ class Bench:
         answered = sum(row.ok for row in measurement.rows)
         change = delta(before, self.counted((before.ended or 0) + answered))
         queue = change.queue_time
-        return self._keep(Run(
-            name, measurement, self.source, slots or self.slots, static, _known(change.steps),
+        return self._whole(Run(
+            name, measurement, self._source_of(measurement), slots or self.slots, static, _known(change.steps),
             queue.mean if queue and queue.count else NAN, _known(change.prefix_hits), _known(change.prefix_queries),
             *(tuple(np.round(column, 3).tolist()) for column in (series.time, series.running, series.waiting)),
         ))  # fmt: skip
@@ -156,7 +170,7 @@ class Bench:
         model = self.model or DEFAULT_MODEL[self.server.engine]
         done = run_batches(asks, model, batch_size=batch_size, progress=progress)
         source = f"{ENGINE}, {done.measurement.model}, same machine"
-        return self._keep(Run(name, done.measurement, source, batch_size, True, float(done.steps)))
+        return self._whole(Run(name, done.measurement, source, batch_size, True, float(done.steps)))
 
     def counted(self, ended: float = 0.0) -> Metrics:
         """The server's counters, once they have come to rest: the last step's are written after its tokens are sent.
@@ -195,6 +209,20 @@ class Bench:
             raise ServerError(f"{self!r} And {name!r} was not recorded.", "Start a server that can do it.")
         return self.recorded[name]
 
+    def _source_of(self, measurement: Measurement) -> str:
+        """Who answered; a part of a run says that it is one, wherever it is shown."""
+        if not measurement.interrupted:
+            return self.source
+        came = sum(row.ok for row in measurement.rows)
+        return f"INTERRUPTED, {came} of {len(measurement.rows)} answers: {self.source}"
+
+    def _whole(self, run: Run) -> Run:
+        """Keep the run, and give it. A part of one is only kept: the cell would go on as if it were all."""
+        self._keep(run)
+        if run.measurement.interrupted:
+            raise Interrupted(run)
+        return run
+
     def _keep(self, run: Run) -> Run:
         self.runs[run.name] = run
         return run
@@ -220,6 +248,15 @@ def open_bench(engine: str = "auto", model: str | None = None, *, slots: int | N
             raise
         return Bench(None, slots, recorded, str(error), model)
     return Bench(server, slots, recorded or {}, model=model, caching=bool(ours.get("enable_prefix_caching")))
+
+
+def stop_earlier(say: Say | None = None) -> int:
+    """Stop the servers that earlier cells of this kernel started and that still run; return how many there were."""
+    earlier = running()
+    if earlier and say:
+        say(f"stopping {many(len(earlier), 'server')} that an earlier cell started ...")
+    stop_all()
+    return len(earlier)
 
 
 def gather(*benches: Bench) -> dict[str, Run]:

@@ -14,6 +14,10 @@ class ServerError(RuntimeError):
         self.wrong, self.do, self.log = wrong, do, log
         super().__init__(" ".join([wrong, do, *([f"The log is {log}."] if log else [])]))
 
+    def _render_traceback_(self) -> list[str]:
+        """A notebook shows the sentences, and no traceback."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 @dataclass(frozen=True)
 class Cause:

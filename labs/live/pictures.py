@@ -120,7 +120,9 @@ def turning(loads: Sequence[float], curves: Mapping[str, Sequence[float]],
     for load, name, value in measured:
         ax.plot(load, value, "D" if name == "static" else "o", color=COLOURS[name], markersize=9,
                 markeredgecolor="white", clip_on=False)
-        ax.annotate(f"{value:.1f}", (load, value), (9, -4), textcoords="offset points", fontsize=POINTS)
+        above = value == max(ms for _, _, ms in measured)  # the two are often too near for labels side by side
+        ax.annotate(f"{name} {value:.1f}", (load, value), (9, 4 if above else -14), textcoords="offset points",
+                    fontsize=POINTS, color=COLOURS[name])
     worse = np.array(curves["static"]) > np.array(curves["continuous"])
     between = [load for load, flag in zip(loads, worse, strict=True) if flag]
     title = (f"static has the longer ITL from load {between[0]:.2g} to {between[-1]:.2g}" if between
