@@ -115,7 +115,8 @@ class Reveal:
         if abs(difference) < 0.5 * 10**-self.digits:
             return f"It is {self._number(self.actual)}: exactly that."
         side = "high" if difference > 0 else "low"
-        return f"It is {self._number(self.actual)}: you were {self._number(abs(difference))} too {side}."
+        off = replace(self, unit="points") if self.unit == "%" else self
+        return f"It is {self._number(self.actual)}: you were {off._number(abs(difference))} too {side}."
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Only what the progress file holds, compared with what there is to pass; nothing 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -56,16 +57,24 @@ class Standing:
 def standing(notebook: str, progress: Progress | None = None) -> Standing:
     """What is passed of a notebook ("01", or a basename such as "01_eight_requests"), by the reader's progress file.
 
-    A file that is missing, broken or somebody else's counts as empty, and the note says so. Raises ValueError for a
-    notebook that isn't one of the course's.
+    In a notebook that runs already it is what its `course` remembers, also where the file can't be written. A file
+    that is missing, broken or somebody else's counts as empty, and the note says so. Raises ValueError for a notebook
+    that isn't one of the course's.
     """
     number = notebook[:2]
     if number not in NOTEBOOKS:
         raise ValueError(f"there is no notebook {notebook!r}: choose from {', '.join(NOTEBOOKS)}")
-    progress = Progress.beside_notebook() if progress is None else progress
+    progress = _remembered() if progress is None else progress
     parts = (_exercises(number, progress), _questions("question", _asked(number), progress),
              _questions("drill", _played(number), progress))
     return Standing(number, tuple(part for part in parts if part.all), progress.note)
+
+
+def _remembered() -> Progress:
+    """The progress of the notebook that asks, once its cell with `course = Course(...)` has run; else the file's."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    found = getattr(shell.user_ns.get("course"), "progress", None) if shell else None
+    return found if isinstance(found, Progress) else Progress.beside_notebook()
 
 
 def everything(progress: Progress | None = None) -> list[Standing]:

@@ -137,6 +137,13 @@ def test_a_drag_ends_on_the_last_value(lab: Lab, chrome: Browser) -> None:
         assert session.problems == []
 
 
+def upload(session: Session, panel: Locator, path: Path) -> None:
+    """Choose a file, as a reader does."""
+    with session.page.expect_file_chooser() as chooser:
+        panel.get_by_role("button", name="CSV or JSONL").click()
+    chooser.value.set_files(path)
+
+
 def test_own_file_is_read(lab: Lab, chrome: Browser, shots: Path, tmp_path: Path) -> None:
     make, log = explorers.sigma_sweep, tmp_path / "log.csv"
     log.write_text("output_tokens\n" + "\n".join(str(1 + i % 90) for i in range(900)))
@@ -144,11 +151,16 @@ def test_own_file_is_read(lab: Lab, chrome: Browser, shots: Path, tmp_path: Path
         panel = open_panel(session)
         control(panel, make, "workload").locator("select").select_option(label="your own file or /metrics page")
         panel.get_by_text("Not drawn: choose a CSV").wait_for()
-        with session.page.expect_file_chooser() as chooser:
-            panel.get_by_role("button", name="CSV or JSONL").click()
-        chooser.value.set_files(log)
+        upload(session, panel, log)
         panel.get_by_text("900 requests of 45.5 tokens").wait_for()
         panel.screenshot(path=shots / "own_file.png")
+        large = tmp_path / "large.csv"  # over 10 MB, which Jupyter Server alone would answer by breaking the connection
+        large.write_text("output_tokens\n" + "12\n" * 4_200_000)
+        upload(session, panel, large)
+        panel.get_by_text("large.csv has 12.6 MB, and the panel takes 10").wait_for(timeout=120_000)
+        upload(session, panel, log)
+        panel.get_by_text("large.csv has 12.6 MB").wait_for(state="hidden", timeout=60_000)
+        panel.get_by_text("900 requests of 45.5 tokens").wait_for()
         assert session.problems == []
 
 

@@ -1127,3 +1127,12 @@ def test_progress_counts_attempts_by_mistake_and_keeps_a_pass():
     assert progress.attempts("next_slot") == 5
     say(min)
     assert progress.passed("next_slot")
+
+
+def test_what_an_answer_prints_is_named_where_it_is_wrong():
+    def loud(lengths):
+        print("waste:", len(lengths))
+        return 3
+
+    said = check("slot_steps_wasted", loud).message
+    assert "(Its prints are not shown here: the first is 'waste: " in said

@@ -13,7 +13,8 @@ def test_a_prediction_is_set_beside_what_happened(tmp_path: Path) -> None:
     panel = course.predict("waste", "How much?", 0, 100, "%")
     panel.slider.value = 40
     panel.commit()
-    assert repr(course.reveal("waste", 74.6, "%", 1)) == "You predicted 40.0 %. It is 74.6 %: you were 34.6 % too low."
+    assert repr(course.reveal("waste", 74.6, "%", 1)) == ("You predicted 40.0 %. It is 74.6 %: "
+                                                          "you were 34.6 points too low.")
     again = Course("02_batching_simulator", Progress(tmp_path / "p.json"))
     assert again.reveal("waste", 40, "%").predicted == 40
 
@@ -21,6 +22,7 @@ def test_a_prediction_is_set_beside_what_happened(tmp_path: Path) -> None:
 def test_reveals_in_words() -> None:
     assert repr(Reveal(None, 950, "steps")).endswith("run this cell again. It is 950 steps.")
     assert repr(Reveal(950, 950.4, "steps")) == "You predicted 950 steps. It is 950 steps: exactly that."
+    assert repr(Reveal(3, 2, "steps")) == "You predicted 3 steps. It is 2 steps: you were 1 step too high."
     assert repr(Reveal(1000, 950, "steps")) == "You predicted 1,000 steps. It is 950 steps: you were 50 steps too high."
     for predicted in (None, 3):
         assert repr(Reveal(predicted, None, "drills")).endswith("There is no result yet: answer above, then run this "

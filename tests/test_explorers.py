@@ -352,6 +352,13 @@ def test_set_moves_several_controls_with_one_redraw() -> None:
     assert drawn[-1]["slots"] == 32 and len(drawn) == 2
 
 
+@pytest.mark.parametrize("lengths", [[5, 6], (5, 6)])
+def test_set_takes_a_list_where_the_reader_types_one(lengths) -> None:
+    panel = explorers.eight_requests()
+    panel.set(lengths=lengths)
+    assert panel.controls["lengths"].value == "5, 6" and not panel.error
+
+
 def test_a_value_that_no_control_takes_leaves_the_panel_working() -> None:
     panel = explorers.simulator()
     with pytest.raises(Exception, match="requests|index|option|selection"):

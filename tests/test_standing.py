@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 
+import IPython
 import nbformat
 import pytest
 
@@ -102,3 +104,14 @@ def test_what_is_passed_in_a_notebook_is_shown_the_next_time_it_is_opened(tmp_pa
     assert repr(standing("01_eight_requests")).startswith("Passed in this notebook so far: 0 of ")
     course.check("slot_steps_wasted", lambda lengths: len(lengths) * max(lengths) - sum(lengths))  # runs on
     assert repr(standing("01_eight_requests")).startswith("Passed in this notebook so far: 1 of ")
+
+
+def test_a_notebook_that_runs_is_told_what_it_remembers(tmp_path, monkeypatch):
+    """As where the file can't be written: what was passed is in memory only."""
+    course = Course("01_eight_requests", Progress(None))
+    course.progress.record_pass("static_steps")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns={"course": course}))
+    assert repr(standing("01_eight_requests")).startswith("Passed in this notebook so far: 1 of 5 exercises")
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns={"course": 5}))
+    assert repr(standing("01_eight_requests")).startswith("Passed in this notebook so far: 0 of 5 exercises")

@@ -9,6 +9,7 @@ import inspect
 import math
 import random
 import re
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -176,6 +177,8 @@ def mark(exercise: Exercise, answer: Any, limit_s: float = 5.0) -> Finding:
         again, _ = outcomes(answer, [copied(args)], limit_s)
         mistake = CHANGES if not again or not same(again[0], out) else None
     fault = f"{call(exercise.id, args)} should give {difference(right, out, exercise.returns)}."
+    if printed.strip():
+        fault += f" (Its prints are not shown here: the first is {reprlib.repr(printed.strip().splitlines()[0])}.)"
     nudge = CALL_IT if isinstance(out, Odd) else WORK_IT_OUT
     return Finding(NOT_YET, fault, mistake, nudge, exercise.explain(*copied(args)))
 

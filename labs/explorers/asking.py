@@ -33,10 +33,10 @@ class Prediction(Displayed):
         self.committed: float | None = None
         whole = float(low).is_integer() and float(high).is_integer() and high - low >= 10
         kind, step = (w.IntSlider, 1) if whole else (w.FloatSlider, (high - low) / 100)
-        middle = (low + high) / 2 if start is None else min(max(start, low), high)
+        begin = low if start is None else min(max(start, low), high)  # the middle would be a hint, and often a good one
         number = int if whole else float
         self.slider = kind(
-            value=number(middle), min=number(low), max=number(high), step=step,
+            value=number(begin), min=number(low), max=number(high), step=step,
             description="your answer", style={"description_width": "initial"},
             layout=w.Layout(width="480px", max_width="100%"))
         self.button = w.Button(description="Commit", button_style="primary", icon="check")

@@ -123,7 +123,8 @@ class Panel(Displayed):
             raise ValueError(f"there is no control {unknown.pop()!r}: choose from {', '.join(self.controls)}")
         with self._quiet():
             for name, value in values.items():
-                self.controls[name].value = value
+                listed = isinstance(self.controls[name], w.Text) and isinstance(value, (list, tuple))
+                self.controls[name].value = ", ".join(map(str, value)) if listed else value
                 self.settle(name)
         self._redraw.request()
 
