@@ -1,7 +1,6 @@
 """The openai client as a measuring instrument: no retries, explicit limits, the true time of sending, faults named."""
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import importlib
 import ipaddress
@@ -14,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+import anyio
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
@@ -99,10 +99,11 @@ async def open_stream(client: AsyncOpenAI, model: str, ask: Ask, counts: str) ->
     async with kind.with_streaming_response.create(**known) as answer:
         parts = answer.iter_bytes()
         yield events(parts)
-        with suppress(Exception):  # a connection can be used again once its answer has been read to the end
-            async with asyncio.timeout(REST):
-                async for _ in parts:
-                    pass
+        # A connection can be used again once its answer has been read to the end. Reading that may also close others,
+        # idle for too long, from which asyncio's own timeout would cut it off: httpx shields it from anyio's only.
+        with suppress(Exception), anyio.move_on_after(REST):
+            async for _ in parts:
+                pass
 
 
 async def events(parts: AsyncIterator[bytes]) -> AsyncIterator[Any]:

@@ -12,11 +12,12 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import anyio
 import numpy as np
 import pytest
 from hypothesis import given
@@ -779,3 +780,31 @@ def test_importing_the_client_loads_no_plotting_and_no_widgets(root: Path) -> No
     code = "import sys, labs.live.client; print(*{'matplotlib', 'ipywidgets', 'pandas'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def test_the_time_for_the_rest_of_an_answer_cuts_no_closing_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """httpx closes connections that were idle for too long while it reads an answer's end, under anyio's shield."""
+    closed = []
+
+    async def parts():
+        yield b"data: [DONE]\n\n"
+        with anyio.CancelScope(shield=True):
+            await asyncio.sleep(0.1)
+            closed.append("the idle one")
+        await asyncio.sleep(60)
+
+    @asynccontextmanager
+    async def create(**settings):
+        yield SimpleNamespace(iter_bytes=parts)
+
+    completions = SimpleNamespace(with_streaming_response=SimpleNamespace(create=create))
+    monkeypatch.setattr(wire, "REST", 0.02)
+
+    async def go() -> list:
+        async with wire.open_stream(SimpleNamespace(completions=completions), "m", asks(1)[0], "ids") as stream:
+            return [event async for event in stream]
+
+    began = time.monotonic()
+    assert asyncio.run(go()) == []
+    assert closed == ["the idle one"]
+    assert time.monotonic() - began < 30
