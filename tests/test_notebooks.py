@@ -145,7 +145,7 @@ def test_the_comparison_sees_what_was_planted(small: Path, tmp_path: Path, name:
 @pytest.mark.notebook
 @pytest.mark.slow
 def test_a_changed_output_of_the_course_is_seen(tmp_path: Path) -> None:
-    path = next(path for path in NOTEBOOKS if path.stem.startswith("01") and path.parent.name == "notebooks")
+    path = next(path for path in NOTEBOOKS if path.stem.startswith("02") and path.parent.name == "notebooks")
     notebook = nbformat.read(path, as_version=4)
     cells = [cell for cell in notebook.cells if any("text" in output for output in cell.get("outputs", []))]
     stream = next(output for output in cells[-1].outputs if "text" in output)
