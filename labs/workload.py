@@ -306,7 +306,8 @@ _ROWS = 4096  # converted at once
 _CHARACTERS = 10_000_000  # the longest line that is read: prompts can be long, and a file without line ends is no log
 
 
-Chunk = tuple[str, int, list, int]  # "row" or "line", the number of the first one, values, how many of them are blank
+Chunk = tuple[str, int, list]  # "row" or "line", the number of the first one, the values
+_BLANK, _MISSING = object(), object()  # in place of a value: an empty row or line, and one that lacks the key
 
 
 def _csv_chunks(file: TextIO, column: str) -> Iterator[Chunk]:
@@ -322,10 +323,9 @@ def _csv_chunks(file: TextIO, column: str) -> Iterator[Chunk]:
     if column not in header:
         raise ValueError(f"the file has no column {column!r}: {_header_fault(header)}")
     at, width, first = header.index(column), len(header), 2
-    while some := list(islice(rows, _ROWS)):
-        yield ("row", first, [row[at] if len(row) == width else _odd_row(row, at, width) for row in some],
-               some.count([]))
-        first += len(some)
+    while values := [row[at] if len(row) == width else _odd_row(row, at, width) for row in islice(rows, _ROWS)]:
+        yield "row", first, values
+        first += len(values)
 
 
 def _lines(file: TextIO, unit: str) -> Iterator[str]:
@@ -367,8 +367,10 @@ def _whole_rows(rows: Iterable[list[str]]) -> Iterator[list[str]]:
                          f"mend that row") from None
 
 
-def _odd_row(row: list[str], at: int, width: int) -> str:
+def _odd_row(row: list[str], at: int, width: int) -> object:
     """The value in a row that ends early, "" if it is left out; all of a row with more fields than the header names."""
+    if not row:
+        return _BLANK
     if any(row[width:]):
         return ",".join(row)  # no number: which of the commas should have been quoted can't be told
     return row[at] if at < len(row) else ""
@@ -378,26 +380,26 @@ def _jsonl_chunks(file: TextIO, column: str) -> Iterator[Chunk]:
     """Values of the key `column`, some thousand lines at a time."""
     lines = enumerate(_lines(file, "line"), 1)
     first, seen, keys = 1, False, {}
-    while rows := [_json_object(number, line) for number, line in islice(lines, _ROWS)]:
-        values = [_picked(row, column) for row in rows]
-        seen = seen or any(value is not None for value in values) or any(column in row for row in rows)
-        keys |= dict.fromkeys(islice((key for row in rows[:9] for key in row), 20))
-        yield "line", first, values, rows.count({})
-        first += len(rows)
+    while values := [_picked(_json_object(*line), column, keys) for line in islice(lines, _ROWS)]:
+        seen = seen or any(value is not _BLANK and value is not _MISSING for value in values)
+        yield "line", first, values
+        first += len(values)
     if not seen:
         found = shorten(", ".join(keys) or "none", 80)
         raise ValueError(f"the file has no key {column!r} on any line: it has {found}; name "
                          f"the one that holds the output lengths as column, or a path such as usage.tokens")
 
 
-def _picked(row: dict, column: str) -> object:
-    """The value of a key, or of a path of keys with dots between them; None where there is none."""
+def _picked(row: dict, column: str, keys: dict[str, None]) -> object:
+    """The value of a key, or of a path of keys with dots between them; where there is none, note those there are."""
     if column in row:
         return row[column]
     found: object = row
     for key in column.split("."):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        found = found.get(key, _MISSING) if isinstance(found, dict) else _MISSING
+    if found is _MISSING and len(keys) < 20:
+        keys.update(dict.fromkeys(row))
+    return found if row else _BLANK
 
 
 def _json_object(number: int, line: str) -> dict:
@@ -414,11 +416,11 @@ def _json_object(number: int, line: str) -> dict:
 def _collect(chunks: Iterable[Chunk], keep: int, source: str) -> Log:
     """Count every length, and keep the first `keep` in order."""
     counts, kept, skipped = Counter(), array("q"), 0
-    for unit, first, values, blank in chunks:
+    for unit, first, values in chunks:
         lengths = list(filter(None, _lengths(unit, first, values)))
         counts.update(lengths)
         kept.extend(lengths[:keep - len(kept)])
-        skipped += len(values) - blank - len(lengths)
+        skipped += len(values) - values.count(_BLANK) - len(lengths)
     if not kept:
         raise ValueError(f"{source}: no request has an output length above 0" if skipped else
                          f"{source}: there is a header and no request below it, so export the log again")
@@ -439,8 +441,8 @@ def _lengths(unit: str, first: int, values: list) -> list[int]:
 
 
 def _length(where: str, value: object) -> int:
-    """A whole number of tokens; 0 for an empty field."""
-    text = "" if value is None else str(value).strip()
+    """A whole number of tokens; 0 for an empty field, or for none."""
+    text = "" if value in (None, _BLANK, _MISSING) else str(value).strip()
     try:
         number = float(text or 0)
     except ValueError:

@@ -554,6 +554,22 @@ def test_200_mb_of_csv_are_read_in_a_stream(tmp_path: Path, root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="peak memory is measured with getrusage, which Windows lacks")
+@pytest.mark.parametrize(("name", "head", "row"), [
+    ("prompts.csv", "prompt,output_tokens\n", "{prompt},5\n"),
+    ("prompts.jsonl", "", '{{"prompt": "{prompt}", "output_tokens": 5}}\n'),
+])
+def test_400_mb_of_long_prompts_are_read_in_little_memory(tmp_path: Path, root: Path, name: str, head: str,
+                                                          row: str) -> None:
+    path = tmp_path / name
+    times = write_large(path, head, row.format(prompt="word " * 20_000), 400)
+    said, peak = read_apart(path, root)
+    path.unlink()
+    assert said == f"{times} {times} 5"
+    assert peak < 300
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="peak memory is measured with getrusage, which Windows lacks")
 @pytest.mark.parametrize(("name", "head", "named"), [
     ("one_field.csv", "output_tokens,prompt\n5,", "row 2 is longer"),
     ("one_line.jsonl", '{"output_tokens": 5, "prompt": "', "line 1"),

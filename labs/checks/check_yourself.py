@@ -10,15 +10,20 @@ from labs.words import many
 HEADROOM, CAP, MEMORY, OTHER = "headroom", "sequence cap", "memory", "budget or head"
 
 
-def _diagnosis(running: int, waiting: int, max_num_seqs: int, kv_usage: float, preemptions: int) -> str:
-    """In the order in which one looks."""
+def _decided(running: int, waiting: int, max_num_seqs: int, kv_usage: float, preemptions: int) -> tuple[str, str]:
+    """The answer, in the order in which one looks, and what decides it."""
     if preemptions:
-        return MEMORY
+        return MEMORY, "the preemptions decide"
     if not waiting:
-        return HEADROOM
+        return HEADROOM, "nobody waits, which decides"
     if running >= max_num_seqs:
-        return CAP
-    return MEMORY if kv_usage >= 0.9 else OTHER
+        return CAP, "the cap decides"
+    return (MEMORY, "0.9 is reached, which decides") if kv_usage >= 0.9 else (OTHER, "0.9 is not reached")
+
+
+def _diagnosis(*seen: float) -> str:
+    """The answer alone."""
+    return _decided(*seen)[0]
 
 
 def _page(running: int, waiting: int, cap: int, usage: float, preemptions: int) -> str:
@@ -53,9 +58,7 @@ DIAGNOSIS = Structured(
     oracle=_diagnosis,
     explain=lambda running, waiting, cap, usage, preemptions: (
         f"{many(preemptions, 'preemption')}; {waiting} waiting; {running} running of {cap}; KV usage {usage:.0%}: "
-        + ("the preemptions decide." if preemptions else "nobody waits, which decides." if not waiting else
-           "the cap decides." if running >= cap else
-           f"0.9 is {'' if usage >= 0.9 else 'not '}reached, which decides.")),
+        f"{_decided(running, waiting, cap, usage, preemptions)[1]}."),
     worked=(((8, 3, 8, 0.3, 0), CAP), ((5, 3, 8, 0.97, 0), MEMORY), ((5, 3, 8, 0.3, 0), OTHER),
             ((5, 0, 8, 0.3, 0), HEADROOM), ((8, 0, 8, 0.3, 0), HEADROOM), ((5, 3, 8, 0.3, 2), MEMORY),
             ((8, 3, 8, 0.99, 2), MEMORY), ((8, 3, 8, 0.95, 0), CAP), ((5, 0, 8, 0.8, 1), MEMORY),

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-import anyio
+import anyio  # comes with openai, whose httpx runs on it
 import openai
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
