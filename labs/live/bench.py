@@ -81,9 +81,9 @@ class Interrupted(KeyboardInterrupt):
     """A run that was interrupted. A notebook shows one sentence, and no traceback."""
 
     def __init__(self, run: Run) -> None:
-        rows = run.measurement.rows
-        super().__init__(f"Interrupted: {sum(row.ok for row in rows)} of {len(rows)} answers had come whole. What came "
-                         f"is in `.runs[{run.name!r}]`; run this cell again for the whole of it.")
+        came = _came(run.measurement)
+        super().__init__(f"Interrupted: {came} had come whole. What came is in `.runs[{run.name!r}]`; run this cell "
+                         "again for the whole of it.")
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
@@ -213,8 +213,7 @@ class Bench:
         """Who answered; a part of a run says that it is one, wherever it is shown."""
         if not measurement.interrupted:
             return self.source
-        came = sum(row.ok for row in measurement.rows)
-        return f"INTERRUPTED, {came} of {len(measurement.rows)} answers: {self.source}"
+        return f"INTERRUPTED, {_came(measurement)}: {self.source}"
 
     def _whole(self, run: Run) -> Run:
         """Keep the run, and give it. A part of one is only kept: the cell would go on as if it were all."""
@@ -248,6 +247,11 @@ def open_bench(engine: str = "auto", model: str | None = None, *, slots: int | N
             raise
         return Bench(None, slots, recorded, str(error), model)
     return Bench(server, slots, recorded or {}, model=model, caching=bool(ours.get("enable_prefix_caching")))
+
+
+def _came(measurement: Measurement) -> str:
+    """How much of a run there is."""
+    return f"{len(measurement.ok)} of {many(len(measurement.measured), 'answer')}"
 
 
 def stop_earlier(say: Say | None = None) -> int:

@@ -87,10 +87,10 @@ def is_address(engine: object) -> bool:
 
 def choose(engine: str, python: str | os.PathLike | None = None) -> Choice:
     """The engine that was named, or the best at hand. Raises ServerError if the one named cannot be had."""
-    engine = engine.strip().lower() if engine.strip().lower() in ("auto", *ENGINES) else engine
+    asked, engine = engine, engine.strip().lower()
     if engine not in ("auto", *ENGINES):
         raise ServerError(
-            f"There is no engine {engine!r}.", f"Name one of auto, {', '.join(ENGINES)}, or a URL that begins http://."
+            f"There is no engine {asked!r}.", f"Name one of auto, {', '.join(ENGINES)}, or a URL that begins http://."
         )
     if sys.platform == "emscripten":
         raise ServerError(
