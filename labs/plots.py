@@ -29,6 +29,7 @@ from labs.svg import (
     binned_occupancy,
     message,
     on,
+    request_colours,
     request_names,
 )
 from labs.svg.marks import FOLDED
@@ -81,7 +82,7 @@ def timeline(ax: Axes, schedule: Schedule, names: Sequence[str] | None = None, s
     """Which request holds which slot when. `span` (steps) sets the axis, so that two timelines can share one."""
     names = names or request_names(len(schedule.lengths))
     span = span or schedule.steps
-    colours = [OKABE_ITO[i % len(OKABE_ITO)] for i in range(len(schedule.lengths))]
+    colours = request_colours(names)[:len(schedule.lengths)]
     held = np.flatnonzero(schedule.release > schedule.done)
     ax.add_collection(PolyCollection(_bars(schedule.slot[held], schedule.done[held], schedule.release[held]),
                                      facecolor=HELD, edgecolor=HATCH, hatch="///", linewidth=0))
@@ -220,12 +221,13 @@ def _bars(slot: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 
 def _name_bars(ax: Axes, schedule: Schedule, names: Sequence[str], span: float) -> None:
+    colours = request_colours(names)
     for i, name in enumerate(names[:len(schedule.lengths)]):
         wide = schedule.lengths[i] > 0.025 * span
         x = schedule.start[i] + schedule.lengths[i] / 2 if wide else schedule.done[i] + 0.004 * span
         if wide or not ((schedule.slot == schedule.slot[i]) & (schedule.start >= schedule.done[i])).any():
             ax.text(x, schedule.slot[i], name, fontsize=POINTS, va="center", ha="center" if wide else "left",
-                    color=on(OKABE_ITO[i % len(OKABE_ITO)]) if wide else INK, fontweight="bold", clip_on=True)
+                    color=on(colours[i]) if wide else INK, fontweight="bold", clip_on=True)
 
 
 def _headline(schedule: Schedule) -> str:

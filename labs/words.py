@@ -1,4 +1,4 @@
-"""Numbers in sentences."""
+"""What is said: numbers in sentences, and errors of which a notebook shows the sentence alone."""
 from __future__ import annotations
 
 from numbers import Integral
@@ -8,3 +8,17 @@ def many(n: float, what: str) -> str:
     """"1 slot", "3 slots", "1,200 slots", "0.25 slots"."""
     number = f"{n:,}" if isinstance(n, Integral) else f"{n:.6g}"
     return f"{number} {what}{'s' * (n != 1)}"
+
+
+class Refused(ValueError):
+    """A call that can't be taken as it was written: a notebook shows what to change, and no traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"ValueError: {self}"]
+
+
+class Stopped(KeyboardInterrupt):
+    """An interrupt, and what has come of it: a notebook shows one sentence, and no traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]

@@ -210,6 +210,8 @@ def own_files() -> Iterator[str]:
     for name, content in good.items():
         panel = explorers.sigma_sweep()
         panel.set(workload="own")
+        said = panel.children[1].value
+        assert "Not drawn yet: choose a CSV" in said and "D55E00" not in said, "nothing is wrong yet"
         upload(panel.controls["file"], name, content)
         assert not panel.error, f"{name}: {panel.error}"
         assert "your workload" in panel.children[3].value

@@ -150,7 +150,7 @@ def test_own_file_is_read(lab: Lab, chrome: Browser, shots: Path, tmp_path: Path
     with opened(chrome, lab, lab.notebook("own.ipynb", cell(make))) as session:
         panel = open_panel(session)
         control(panel, make, "workload").locator("select").select_option(label="your own file or /metrics page")
-        panel.get_by_text("Not drawn: choose a CSV").wait_for()
+        panel.get_by_text("Not drawn yet: choose a CSV").wait_for()
         upload(session, panel, log)
         panel.get_by_text("900 requests of 45.5 tokens").wait_for()
         panel.screenshot(path=shots / "own_file.png")

@@ -998,8 +998,13 @@ def test_an_interrupt_passes_through():
     def interrupted(lengths):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        check("slot_steps_wasted", interrupted)
+    for name in ("slot_steps_wasted", "diagnosis"):
+        progress = Progress()
+        with pytest.raises(KeyboardInterrupt) as raised:
+            check(name, lambda *args: interrupted(args), progress=progress)
+        says, = raised.value._render_traceback_()
+        assert says.startswith(f"Interrupted: {name} was not marked") and raised.value.__suppress_context__
+        assert progress.attempts(name) == 0
 
 
 needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer on this system")

@@ -155,6 +155,17 @@ def test_an_overloaded_scheduler_is_named_instead_of_given_a_percentile() -> Non
     assert "overloaded" not in str(panel.view.rows) and panel.view.note == ""
 
 
+def test_under_a_load_the_law_is_a_limit_and_no_forecast_of_utilisation() -> None:
+    panel = explorers.sigma_sweep()
+    assert "dashed: the law for static, E[L] / E[longest of the group]" in panel.view.picture.svg
+    panel.set(arrivals="poisson", load=0.2)
+    assert "dots: simulated at load 0.20; dashed: the highest load that static can keep up with (the law)" in (
+        panel.view.picture.svg)
+    (limit, said), = [number for number in panel.view.numbers if number[1].startswith("the law")]
+    assert said == "the law: the highest load that static can keep up with"
+    assert limit == f"{100 * float(panel.view.rows[-1][1]):.1f} %"
+
+
 @pytest.mark.parametrize("name", [name for _, name in explorers.sigma.WORKLOADS[1:-1]])
 def test_measured_workloads_are_credited_and_marked_on_the_curve(name: str) -> None:
     panel = explorers.sigma_sweep()
@@ -361,12 +372,39 @@ def test_set_takes_a_list_where_the_reader_types_one(lengths) -> None:
 
 def test_a_value_that_no_control_takes_leaves_the_panel_working() -> None:
     panel = explorers.simulator()
-    with pytest.raises(Exception, match="requests|index|option|selection"):
+    with pytest.raises(ValueError, match="requests can't be 7: choose from 10, 20, .*, 100000$"):
         panel.set(requests=7)
     panel.controls["slots"].value = 8
     assert panel.view.picture.alt.count("8 slots") >= 1 and not panel.error
-    panel.set(slots=10**9)
-    assert panel.values["slots"] == 256 and not panel.error
+
+
+@pytest.mark.parametrize("value, says", [
+    (10**9, "slots can't be 1000000000: give it a whole number from 1 to 256"),
+    (0, "slots can't be 0: give it a whole number from 1 to 256"),
+    (8.5, "slots can't be 8.5: give it a whole number from 1 to 256"),
+    ("many", "slots can't be 'many': give it a whole number from 1 to 256"),
+    (None, "slots can't be None: give it a whole number from 1 to 256"),
+])
+def test_set_refuses_what_ipywidgets_would_clamp_in_silence_and_moves_nothing(value, says) -> None:
+    panel = explorers.simulator()
+    before = panel.values
+    with pytest.raises(ValueError, match=re.escape(says)) as raised:
+        panel.set(sigma=0.5, slots=value)
+    assert panel.values == before and not panel.error
+    assert raised.value._render_traceback_() == [f"ValueError: {says}"]
+    panel.set(sigma=0.55, slots=16.0)
+    assert (panel.values["sigma"], panel.values["slots"]) == (0.55, 16)
+
+
+@KINDS
+def test_set_takes_what_every_control_says_and_nothing_beyond(make) -> None:
+    panel = make()
+    for name, control in panel.controls.items():
+        if hasattr(control, "max") and not control.disabled:
+            panel.set(**{name: control.max})
+            with pytest.raises(ValueError, match=f"{name} can't be .*: give it a.* number from .* to "):
+                panel.set(**{name: control.max + 1})
+            assert control.value == control.max
 
 
 @KINDS

@@ -32,6 +32,18 @@ GOLDEN = Path(__file__).parent / "golden"
 PAGE = workload.lognormal_lengths(500, 4.2, 1.1, 0)
 
 
+def test_a_request_keeps_its_colour_in_another_order() -> None:
+    lengths = dict(zip("ABCDEFGH", workload.EIGHT_LENGTHS, strict=True))
+    mixed = {name: lengths[name] for name in "DGAEBHCF"}
+
+    def colours(requests: dict[str, int]) -> dict[str, str]:
+        """The colour of each bar by its width: no two requests have equal lengths."""
+        drawn = timelines([static_batching(list(requests.values()), 8)], names=list(requests)).svg
+        return dict(re.findall(rf'<rect [^>]* width="([\d.]+)" [^>]*fill="({"|".join(OKABE_ITO)})"', drawn))
+
+    assert colours(mixed) == colours(lengths) and len(colours(lengths)) == 8
+
+
 def under_load() -> Picture:
     arrivals = workload.poisson_arrivals(500, arrival_rate(0.5, PAGE, 32), 0)
     return occupancies(sweep.run_both(PAGE, 32, arrivals))
@@ -39,7 +51,7 @@ def under_load() -> Picture:
 
 def curve(load: float | None = None, **more) -> Picture:
     rows = [{"sigma": s / 4, **sweep.compare_lognormal(s / 4, load=load)} for s in range(9)]
-    return sweep_curve(rows, **more)
+    return sweep_curve(rows, load=load, **more)
 
 
 PICTURES: dict[str, Callable[[], Picture]] = {

@@ -8,6 +8,7 @@ from typing import Any
 from labs.checks import check_yourself, dial_it_in, eight_requests, live_server, sigma_sweep, simulator, step_loop
 from labs.checks.marking import NOT_ATTEMPTED, NOT_YET, PASSED, Exercise, Mistake, Result, mark, report
 from labs.progress import Progress
+from labs.words import Refused, Stopped
 
 __all__ = ["EXERCISES", "NOT_ATTEMPTED", "NOT_YET", "PASSED", "Exercise", "Mistake", "Result", "check", "for_notebook"]
 
@@ -27,10 +28,14 @@ def check(exercise_id: str, answer: Any, attempt: int = 1, progress: Progress | 
     if exercise is None:
         asked = re.sub(r"\W+", "_", str(exercise_id)).lower()
         near = get_close_matches(asked, EXERCISES, 1, 0.5)
-        raise ValueError(f"there is no exercise {exercise_id!r}: " + (
+        raise Refused(f"there is no exercise {exercise_id!r}: " + (
             f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(EXERCISES)}"))
     marks_itself = isinstance(exercise, step_loop.Structured)
-    finding = exercise.mark(answer, limit_s) if marks_itself else mark(exercise, answer, limit_s)
+    try:
+        finding = exercise.mark(answer, limit_s) if marks_itself else mark(exercise, answer, limit_s)
+    except KeyboardInterrupt:
+        raise Stopped(f"Interrupted: {exercise.id} was not marked, and no attempt was counted. Run this cell again to "
+                      "check it.") from None
     if progress is not None and finding.status != NOT_ATTEMPTED:
         attempt = progress.record_attempt(exercise.id, finding.mistake.key if finding.mistake else "")
         if finding.status == PASSED:

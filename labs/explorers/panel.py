@@ -16,9 +16,11 @@ from html import escape
 from typing import Any
 
 import ipywidgets as w
+from traitlets import TraitError
 
 from labs.explorers import ahead
 from labs.svg import Picture
+from labs.words import Refused
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 LABEL, CONTROL = "190px", "436px"  # width of a label, and of a control with its label
@@ -62,6 +64,10 @@ class Displayed(w.VBox):
         return self.summary()
 
 
+class Missing(ValueError):
+    """The reader hasn't given yet what is to be drawn: what to give, said without the look of a fault."""
+
+
 class Panel(Displayed):
     """Named controls and `render(settings) -> View`, redrawn when one of them changes; the latest setting wins.
 
@@ -76,7 +82,7 @@ class Panel(Displayed):
     def __init__(self, controls: Mapping[str, w.Widget], render: Callable[[dict[str, Any]], View]) -> None:
         self.controls, self.render = dict(controls), render
         self.shown: View | None = None
-        self.error = ""
+        self.error, self._missing = "", False
         self._silent = False
         self._redraw = LatestWins(self.render_now)
         self._message, self._numbers, self._picture = w.HTML(), w.HTML(), w.HTML()
@@ -118,14 +124,23 @@ class Panel(Displayed):
         return self.shown
 
     def set(self, **values: Any) -> None:
-        """Move controls, as a reader would, with one redraw. Raises ValueError for a name that is not a control's."""
-        if unknown := set(values) - set(self.controls):
-            raise ValueError(f"there is no control {unknown.pop()!r}: choose from {', '.join(self.controls)}")
+        """Move controls, as a reader would, with one redraw.
+
+        Raises ValueError for a name that is not a control's, and for a value that it can't have: nothing is moved then.
+        """
+        if unknown := values.keys() - self.controls.keys():
+            raise Refused(f"there is no control {min(unknown)!r}: choose from {', '.join(self.controls)}")
+        before = self.values
         with self._quiet():
-            for name, value in values.items():
-                listed = isinstance(self.controls[name], w.Text) and isinstance(value, (list, tuple))
-                self.controls[name].value = ", ".join(map(str, value)) if listed else value
-                self.settle(name)
+            try:
+                for name, value in values.items():
+                    put(name, self.controls[name], value)
+                    self.settle(name)
+            except Refused:
+                for name in self.controls:
+                    self.restore(name, before[name])
+                self.settle(None)
+                raise
         self._redraw.request()
 
     def reset(self) -> None:
@@ -148,7 +163,7 @@ class Panel(Displayed):
             self.shown = self.render(self.values)
             self.error = ""
         except Exception as error:  # a panel must never go silent: whatever went wrong is said in it
-            self.error = sentence(error)
+            self.error, self._missing = sentence(error), isinstance(error, Missing)
         self._show(again)
         self._slow.clear()
         if time.perf_counter() - began < self.QUICK and not self.error:
@@ -247,7 +262,7 @@ class Panel(Displayed):
         """Send what has changed; `again` also what hasn't, for the browser may show what was sent ahead."""
         shows = self._html(self.shown) if self.shown else {}
         if self.error:
-            shows["message"] = message_html(f"Not drawn: {self.error}", bad=True)
+            shows["message"] = message_html(f"Not drawn{' yet' * self._missing}: {self.error}", bad=not self._missing)
         for name, html in shows.items():
             place = self._places[name]
             if place.value != html:
@@ -320,6 +335,27 @@ class LatestWins:
 
 
 # ---- controls -------------------------------------------------------------------------------------------------------
+
+
+def put(name: str, control: w.Widget, value: Any) -> None:
+    """Give a control a value; a text takes a list, too. Raises `Refused` where ipywidgets would clamp it in silence."""
+    if isinstance(control, w.Text) and isinstance(value, (list, tuple)):
+        value = ", ".join(map(str, value))
+    try:
+        control.value = value
+    except TraitError:
+        pass
+    else:
+        if not isinstance(control, w.IntSlider | w.FloatSlider) or control.value == value:
+            return
+    if isinstance(control, w.IntSlider | w.FloatSlider):
+        kind = "a whole number" if isinstance(control, w.IntSlider) else "a number"
+        can = f"give it {kind} from {control.min:,} to {control.max:,}"
+    elif isinstance(control, w.SelectionSlider | w.Dropdown):
+        can = f"choose from {', '.join(repr(item[1] if isinstance(item, tuple) else item) for item in control.options)}"
+    else:
+        can = f"give it such a value as {control.value!r}"
+    raise Refused(f"{name} can't be {value!r}: {can}")
 
 
 def slider(label: str, value: float, low: float, high: float, step: float = 1) -> w.Widget:

@@ -12,7 +12,7 @@ import ipywidgets as w
 import numpy as np
 
 from labs import metrics, svg
-from labs.explorers.panel import Panel, View, dropdown, flow, show_if, slider, text
+from labs.explorers.panel import Missing, Panel, View, dropdown, flow, show_if, slider, text
 from labs.explorers.simulator import ARRIVALS, LOAD, OVERLOADED
 from labs.sweep import Row, compare, compare_lognormal
 from labs.words import many
@@ -85,8 +85,7 @@ class SigmaSweep(Panel):
         curve = self._curve(slots, load, seed, len(lengths))
         note = _described(lengths, sigma) if name is None else (
             f"{name}: {_described(lengths, sigma)} {metrics.shape(lengths, slots).verdict.capitalize()}. {credit}")
-        return View(svg.sweep_curve(curve, here), _numbers(point, load),
-                    _rows(point), note)
+        return View(svg.sweep_curve(curve, here, load=load), _numbers(point, load), _rows(point), note)
 
     def _workload(self, settings: dict[str, Any]) -> tuple[str | None, np.ndarray, str]:
         """(name, lengths, credit); no name for the lognormal, which is on the curve itself."""
@@ -97,7 +96,7 @@ class SigmaSweep(Panel):
             return measured(kind).title, measured_lengths(kind, DRAWN, seed), f"Data: {measured(kind).credit}."
         file = uploaded(settings["file"])
         if not file and not settings["pasted"].strip():
-            raise ValueError("choose a CSV or JSONL file of up to 10 MB with a column of output lengths, or paste a "
+            raise Missing("choose a CSV or JSONL file of up to 10 MB with a column of output lengths, or paste a "
                              "/metrics page; read_lengths takes larger files")
         if file and len(file[1]) > LARGEST:
             size = len(file[1]) / 1e6
@@ -148,12 +147,12 @@ def _described(lengths: np.ndarray, sigma: float) -> str:
 def _numbers(point: Row, load: float | None) -> list[tuple[str, str]]:
     """Utilisation and gain."""
     shown = [(_percent(point["static_utilisation"]), "utilisation, static"),
-             (_percent(point["continuous_utilisation"]), "utilisation, continuous"),
-             (_percent(point["law"]), "the law: E[L] / E[longest of the group]")]
+             (_percent(point["continuous_utilisation"]), "utilisation, continuous")]
     if load is None:
-        return [*shown, (f"{point['gain']:.1f}x", "gain: times fewer steps")]
+        return [*shown, (_percent(point["law"]), "the law: E[L] / E[longest of the group]"),
+                (f"{point['gain']:.1f}x", "gain: times fewer steps")]
     ratio = point["p99_ratio"]
-    return [*shown, (f"{ratio:.1f}x" if ratio == ratio else "no steady state", "gain: times lower p99")]
+    return [*shown, (_percent(point["law"]), "the law: the highest load that static can keep up with"), (f"{ratio:.1f}x" if ratio == ratio else "no steady state", "gain: times lower p99")]
 
 
 def _rows(point: Row) -> list[list[str]]:

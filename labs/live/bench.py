@@ -24,7 +24,7 @@ from labs.live.monitor import Metrics, delta, read_metrics, watch
 from labs.live.preflight import check_gpu, nvidia_smi
 from labs.live.processes import running, stop_all
 from labs.live.server import Server, ServerError, start
-from labs.words import many
+from labs.words import Stopped, many
 
 COUNTED = ("iteration_tokens", "queue_time", "prefix_hits", "prefix_queries", "finished")
 T4_FILE = Path("recording-from-your-gpu.json")
@@ -77,16 +77,13 @@ class Run:
         return self.steps / self.measurement.wall if self.measurement.wall > 0 else NAN
 
 
-class Interrupted(KeyboardInterrupt):
-    """A run that was interrupted. A notebook shows one sentence, and no traceback."""
+class Interrupted(Stopped):
+    """A run that was interrupted."""
 
     def __init__(self, run: Run) -> None:
         came = _came(run.measurement)
         super().__init__(f"Interrupted: {came} had come whole. What came is in `.runs[{run.name!r}]`; run this cell "
                          "again for the whole of it.")
-
-    def _render_traceback_(self) -> list[str]:
-        return [str(self)]
 
 
 class Bench:

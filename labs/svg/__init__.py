@@ -11,9 +11,9 @@ from labs.svg.marks import COLOURS, DRAIN, FAINT, HATCH, HELD, INK, OKABE_ITO, P
 from labs.svg.occupancy import MOST_BINS, binned_occupancy, occupancies
 from labs.svg.over_time import message
 from labs.svg.step import step
-from labs.svg.timeline import request_names, timelines
+from labs.svg.timeline import request_colours, request_names, timelines
 from labs.svg.watched import running_and_waiting
 
 __all__ = ["Axis", "COLOURS", "DRAIN", "FAINT", "HATCH", "HELD", "INK", "MOST_BINS", "OKABE_ITO", "Picture",
-           "binned_occupancy", "chart", "message", "occupancies", "on", "request_names", "running_and_waiting", "step",
-           "sweep_curve", "timelines"]
+           "binned_occupancy", "chart", "message", "occupancies", "on", "request_colours", "request_names",
+           "running_and_waiting", "step", "sweep_curve", "timelines"]

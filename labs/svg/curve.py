@@ -27,14 +27,17 @@ TOP, HEIGHT, ROOM = 40.0, 300.0, 100  # pixels; ROOM is for the names right of t
 BESIDE, LINE, LETTER = 14.0, 22.0, 9.5  # pixels: from the marker to its words, between their lines, a letter's width
 OVERLOADED = "#F6E3DA"
 KEY = "dots: simulated; dashed: the law for static, E[L] / E[longest of the group]"
+LOADED = "dots: simulated at load {:.2f}; dashed: the highest load that static can keep up with (the law)"
 NAMES = ("static", "continuous")
 
 
-def sweep_curve(rows: Sequence[Mapping], here: Mapping | float | None = None, title: str | None = None) -> Picture:
+def sweep_curve(rows: Sequence[Mapping], here: Mapping | float | None = None, title: str | None = None,
+                load: float | None = None) -> Picture:
     """Utilisation against sigma: both schedulers as simulated (dots) and the law for static batching (dashed).
 
     `rows` are those of `sweep.compare_lognormal`, each with its `sigma`, in any order. `here` marks one point: a sigma,
     or a row like those, whose "name", if it has one, is written beside it. Where static batching is overloaded, shade.
+    Under a `load` the law is a limit and no forecast, and the picture says so.
     """
     if not rows:
         raise ValueError("rows must hold at least one point of the sweep")
@@ -49,7 +52,7 @@ def sweep_curve(rows: Sequence[Mapping], here: Mapping | float | None = None, ti
         parts.append(text(x + 12, y + (14 if name == "static" else -2), name, 16, fill=COLOURS[name], weight="bold"))
     if here:
         parts += _marker(here, last, [*curves.values(), _points(rows, "law", last)])
-    parts.append(text(LEFT, TOP + HEIGHT + 70, KEY, 14))
+    parts.append(text(LEFT, TOP + HEIGHT + 70, KEY if load is None else LOADED.format(load), 14))
     return picture(parts, TOP + HEIGHT + 84, _alt(rows, here))
 
 

@@ -45,6 +45,12 @@ def request_names(n: int) -> list[str]:
     return (letters + [a + b for a in letters for b in letters] + [str(i) for i in range(702, n)])[:n]
 
 
+def request_colours(names: Sequence[str]) -> list[str]:
+    """A colour for each request: it goes with the name, so that the same requests in another order keep theirs."""
+    place = {name: i for i, name in enumerate(request_names(len(names)))}
+    return [OKABE_ITO[place.get(name, i) % len(OKABE_ITO)] for i, name in enumerate(names)]
+
+
 def _names(named: dict[str, Schedule], names: Sequence[str] | None, waits: str | None) -> tuple[list[str], int | None]:
     """The requests' names, and which of them is `waits`."""
     n = max(len(s.lengths) for s in named.values())
@@ -59,10 +65,10 @@ def _names(named: dict[str, Schedule], names: Sequence[str] | None, waits: str |
 def _block(y: float, row: float, schedule: Schedule, span: int, names: Sequence[str]) -> list[str]:
     """A bar a request, and hatching where it holds its slot for others."""
     per_step, gap = (WIDTH - LEFT - RIGHT) / span, 2 if row > 12 else 0.6
-    held, bars = [], []
+    held, bars, colours = [], [], request_colours(names)
     for i, (start, done, release, slot) in enumerate(islice(_requests(schedule), MOST_DRAWN)):
         x, top, width = LEFT + start * per_step, y + slot * row + gap / 2, max((done - start) * per_step, 0.8)
-        bars.append(box(x, top, width, row - gap, OKABE_ITO[i % len(OKABE_ITO)]))
+        bars.append(box(x, top, width, row - gap, colours[i]))
         if release > done:
             rest = (release - done) * per_step
             held.append(f"M{x + width:.1f} {top:.1f}h{rest:.1f}v{row - gap:.1f}h{-rest:.1f}z")
@@ -77,10 +83,10 @@ def _labels(y: float, row: float, schedule: Schedule, span: int, names: Sequence
     parts += [text(16, middle, "slot", 14, "middle", turn=True), *steps_beside(middle + 6, schedule, span)]
     if row < ROW_FOR_TEXT:
         return parts
-    room = (_room_after(schedule, span) * per_step).tolist()
+    room, colours = (_room_after(schedule, span) * per_step).tolist(), request_colours(names)
     for i, (start, done, _, slot) in enumerate(islice(_requests(schedule), MOST_DRAWN)):
         parts += _bar_label(LEFT + start * per_step, (done - start) * per_step, room[i], y + (slot + 0.5) * row,
-                            min(15.0, row - 3), OKABE_ITO[i % len(OKABE_ITO)], names[i], done - start)
+                            min(15.0, row - 3), colours[i], names[i], done - start)
     return parts
 
 
