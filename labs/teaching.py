@@ -5,12 +5,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
 from labs import checks, quiz
+from labs.checks import Mistake
 
 # The exercises that a two-hour workshop has time for, in its order.
 WORKSHOP = ("slot_steps_wasted", "normalised_latency", "nearest_rank", "gain", "admit", "binding_limit", "diagnosis")
-SHOWN = 4  # mistakes of each, the first that the check looks for
+SHOWN = 4  # mistakes of each, the first that the check looks for; there are more
+
+
+def distinct(mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """Those that are told something new: several may share a hint, and then the first stands for all."""
+    kept: list[Mistake] = []
+    for mistake in mistakes:
+        if all(mistake.hint != other.hint and mistake.stronger != other.stronger for other in kept):
+            kept.append(mistake)
+    return kept
 
 
 def wrong_answers() -> str:
@@ -20,7 +31,7 @@ def wrong_answers() -> str:
         exercise = checks.EXERCISES[name]
         where = f"notebook {int(exercise.notebook)}, {exercise.minutes} minutes"
         parts.append(f"**{exercise.title}** (`{name}`, {where})\n")
-        parts += [f"- {mistake.hint} *Then:* {mistake.stronger}" for mistake in exercise.mistakes[:SHOWN]]
+        parts += [f"- {mistake.hint} *Then:* {mistake.stronger}" for mistake in distinct(exercise.mistakes)[:SHOWN]]
         parts.append("")
     parts.append("**Notebook 7's questions that ask for a number**\n")
     for question in quiz.of_the_page():

@@ -628,6 +628,8 @@ def main(arguments: list[str] | None = None) -> int:
         failed = [str(error)]
     for sentence in failed:
         print(sentence, file=sys.stderr)
+    if options.check and not failed:
+        print(f"What is committed is what this builder writes: {', '.join(Path(name).stem for name in names)}.")
     return 1 if failed else 0
 
 

@@ -126,6 +126,12 @@ def test_the_keyboard_goes_through_the_controls_as_they_stand(name: str, lab: La
         assert len(named) >= 3
         order = [labels.index(label) for label in named if label in labels]
         assert order == sorted(order), f"Tab goes {named}, but they stand {labels}"
+        handles = panel.locator(".noUi-handle:visible")
+        spoken = []
+        for i in range(handles.count()):
+            handles.nth(i).focus()
+            spoken.append((handles.nth(i).get_attribute("aria-label"), page.evaluate(FOCUS)))
+        assert spoken and all(said == label != "" for said, label in spoken), "a slider says no name to a screen reader"
 
 
 if __name__ == "__main__":

@@ -31,6 +31,24 @@ def by_table(running, waiting, max_num_seqs, kv_usage, preemptions):
     return next((name for holds, name in rules if holds), "budget or head")
 
 
+@pytest.mark.parametrize("respell", [str.title, str.upper, lambda text: text.replace(" ", "_"),
+                                     lambda text: f" {text.replace(' ', '-')}\n"])
+def test_the_right_text_spelled_otherwise_is_named(respell):
+    def respelled(*seen):
+        return respell(by_elif(*seen))
+
+    assert_hinted("diagnosis", respelled, "spelling")
+    assert "(wanted: one of the texts" in check("diagnosis", respelled).message
+
+
+def test_another_text_than_those_that_are_asked_for_is_shown_them():
+    said = check("diagnosis", lambda *seen: "out of memory").message
+    assert 'but gave "out of memory" (wanted: one of the texts "memory", "headroom"' in said
+    assert "but gave bytes where a text or a number belongs" in check("diagnosis", lambda *seen: b"memory").message
+    said = check("diagnosis", lambda *seen: "memory").message
+    assert "wanted" not in said, "memory is one of the texts"
+
+
 def three_rows(running, waiting, max_num_seqs, kv_usage, preemptions):
     if running >= max_num_seqs and waiting > 0:
         return "sequence cap"

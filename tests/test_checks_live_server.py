@@ -173,7 +173,7 @@ WRONG = {
         (lambda *b: (everything(*b) or [None])[0], "nothing"),
         (lambda *b: everything(*b) == [], "truth"),
         (lambda *b: print(b), "prints"),
-        (lambda *b: fair_by_table(*b).upper(), ""),
+        (lambda *b: fair_by_table(*b).upper(), "spelling"),
     ],
 }
 

@@ -24,11 +24,18 @@ def test_the_wrong_answers_are_the_checks_own():
     assert generated(NOTES) == teaching.wrong_answers() + "\n"
     for name in teaching.WORKSHOP:
         exercise = checks.EXERCISES[name]
-        for mistake in exercise.mistakes[:teaching.SHOWN]:
+        for mistake in teaching.distinct(exercise.mistakes)[:teaching.SHOWN]:
             assert f"- {mistake.hint} *Then:* {mistake.stronger}\n" in NOTES
     for question in quiz.of_the_page():
         if question.slips:
             assert question.slips[0][1] in NOTES
+
+
+def test_nothing_is_listed_twice():
+    listed = re.findall(r"^- (.*) \*Then:\* (.*)$", NOTES, re.MULTILINE)
+    assert len(listed) == len(teaching.WORKSHOP) * teaching.SHOWN
+    for said in zip(*listed, strict=True):
+        assert len(set(said)) == len(said)
 
 
 def test_a_changed_hint_turns_the_check_red(tmp_path):

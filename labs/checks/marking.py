@@ -131,9 +131,11 @@ NO_FUNCTION = Mistake("no_function", None, "Hand over the function by its name, 
                       "The check calls your function on inputs of its own, so it needs the function, not one answer.")
 SINGLE = Mistake("single", None, "Right to six digits or so, and no further: was a number cut to float32 on the way?",
                   "Compute in Python's own numbers or in numpy's float64, and round nothing before the end.")
+SPELLING = Mistake("spelling", None, "The right text, spelled otherwise: capitals, spaces and hyphens count.",
+                   "Copy the texts from the exercise, letter by letter.")
 WORK_IT_OUT = "Work this case out on paper, then compare step by step."
 CALL_IT = "Call it with this input in a cell of its own, to see where it goes wrong."
-ANYWHERE = (PRINTS, NO_RETURN, CHANGES, SLOW, ARGUMENTS, NO_FUNCTION, SINGLE)
+ANYWHERE = (PRINTS, NO_RETURN, CHANGES, SLOW, ARGUMENTS, NO_FUNCTION, SINGLE, SPELLING)
 
 _FLOORED = Mistake("floored", None, "The fraction is cut off: / divides, // drops the remainder.",
                    "Replace // by /, and don't wrap the result in int().")

@@ -4,6 +4,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -21,6 +22,7 @@ from labs.checks.marking import (
     PASSED,
     RANDOM_CASES,
     SLOW,
+    SPELLING,
     WORK_IT_OUT,
     Exercise,
     Finding,
@@ -40,7 +42,9 @@ def plain(answer: Any) -> Plain | Odd:
     """A number as float, a text as it is, anything with an order as a list of those, the rest as `Odd`."""
     if isinstance(answer, str):
         return answer
-    if isinstance(answer, (bytes, Mapping, Set)) or getattr(answer, "ndim", 1) == 0 or not isinstance(answer, Iterable):
+    if isinstance(answer, bytes):
+        return Odd("gave bytes where a text or a number belongs")
+    if isinstance(answer, (Mapping, Set)) or getattr(answer, "ndim", 1) == 0 or not isinstance(answer, Iterable):
         return read(answer)
     items = []
     for item in islice(answer, LONGEST):
@@ -77,7 +81,8 @@ def contrast(right: Plain, got: Plain | Odd, returns: str) -> str:
     if isinstance(got, Odd):
         return f"{literal(right)}, but {got.words}"
     text = f"{literal(right)}, but gave {literal(got)}"
-    if type(right) is not type(got) or _depth(right) < _depth(got):
+    misspelled = isinstance(right, str) and literal(got) not in returns
+    if misspelled or type(right) is not type(got) or _depth(right) < _depth(got):
         return f"{text} (wanted: {returns})"
     if isinstance(right, list) and len(right) != len(got):
         return f"{text} ({len(right)} wanted, there are {len(got)})"
@@ -88,6 +93,11 @@ def weight(value: Any) -> tuple[int, float]:
     """How much there is to read in a case: its count of numbers and texts, then the sum of the numbers."""
     leaves = list(_leaves(value))
     return len(leaves), sum(abs(leaf) for leaf in leaves if not isinstance(leaf, str))
+
+
+def _letters(text: str) -> str:
+    """A text without what is easily typed otherwise."""
+    return re.sub(r"[\W_]+", "", text).casefold()
 
 
 def _type(item: Any) -> str:
@@ -147,9 +157,13 @@ class Structured(Exercise):
 
     def recognise(self, got: Sequence[Plain | Odd]) -> Mistake | None:
         """The first mistake that gives what the learner's function gave, on every case."""
-        inputs = [args for args, _ in self.cases()]
-        return next((mistake for mistake in self.mistakes
-                     if all(map(alike, answers(mistake.wrong, inputs)[0], got))), None)
+        cases = self.cases()
+        if found := next((mistake for mistake in self.mistakes
+                          if all(map(alike, answers(mistake.wrong, [args for args, _ in cases])[0], got))), None):
+            return found
+        pairs = [(right, out) for (_, right), out in zip(cases, got, strict=True)]
+        return SPELLING if all(isinstance(right, str) and isinstance(out, str) and _letters(right) == _letters(out)
+                               for right, out in pairs) else None
 
     def _call(self, args: Args) -> str:
         return f"{self.id}({', '.join(map(literal, args))})"

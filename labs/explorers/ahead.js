@@ -69,11 +69,18 @@ function initialize({ model }) {
     if (now) resting = setTimeout(ask, REST, name, value);
   };
   const press = () => clearTimeout(resting);
+  // ipywidgets gives a slider's handle no name: a screen reader would say a number and not of what.
+  const title = ({ target }) => {
+    const handle = target.closest?.(".noUi-handle");
+    const words = handle?.closest(".widget-inline-hbox")?.querySelector(".widget-label")?.textContent;
+    if (words) handle.setAttribute("aria-label", words);
+  };
   // A mouse's events, not a pointer's: those have fractions of a pixel, which a press hasn't.
   const leave = () => {
     clearTimeout(resting);
     document.removeEventListener("mousemove", point);
     document.removeEventListener("mousedown", press, true);
+    document.removeEventListener("focusin", title, true);
     done = true;
   };
 
@@ -98,6 +105,7 @@ function initialize({ model }) {
     if (done || model.get("aims").length === 0) return;
     document.addEventListener("mousemove", point);
     document.addEventListener("mousedown", press, true);
+    document.addEventListener("focusin", title, true);
   };
   connect().catch(() => {}); // a page without these widgets has nothing to show ahead
   return leave;
