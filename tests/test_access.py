@@ -92,7 +92,23 @@ def test_the_comparison_sees_a_changed_picture() -> None:
 def cut_off(panel: Locator) -> list[str]:
     """Words that do not fit where they stand."""
     return panel.locator(".widget-label, .widget-readout, .number").evaluate_all(
-        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)")
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)") + panel.evaluate(
+        """panel => [...panel.querySelectorAll("input, textarea, select, button")].filter(
+            e => e.getBoundingClientRect().right > panel.getBoundingClientRect().right).map(e => e.outerHTML)""")
+
+
+NARROW = {**PANELS, "own words": "explorers.quiz(quiz.of_the_page(), lambda *_: None, own_words=True)",
+          "own file": "panel = explorers.sigma_sweep()\npanel.set(workload='own')\npanel"}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_nothing_hangs_over_the_edge_of_a_narrow_page(name: str, lab: Lab, chrome: Browser) -> None:
+    book = lab.notebook(f"narrow_{name.replace(' ', '_')}.ipynb", f"from labs import explorers, quiz\n{NARROW[name]}")
+    with opened(chrome, lab, book, width=800, height=1600) as session:
+        panel = session.page.locator(PANEL).first
+        panel.wait_for()
+        session.page.wait_for_timeout(300)
+        assert cut_off(panel) == []
 
 
 @pytest.mark.parametrize("name", PANELS)

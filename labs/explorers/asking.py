@@ -8,7 +8,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from labs.explorers.panel import Displayed, flow, message_html, sentence
+from labs.explorers.panel import MOST, Displayed, flow, message_html, sentence
 
 WIDE = "min(700px, 100%)"
 
@@ -38,7 +38,7 @@ class Prediction(Displayed):
         self.slider = kind(
             value=number(begin), min=number(low), max=number(high), step=step,
             description="your answer", style={"description_width": "initial"},
-            layout=w.Layout(width="480px", max_width="100%"))
+            layout=w.Layout(width="480px", max_width=MOST))
         self.button = w.Button(description="Commit", button_style="primary", icon="check")
         self.button.on_click(lambda _: self.commit())
         self._said = w.HTML(message_html("" if start is None else f"committed earlier: {self._with_unit(start)}"))
@@ -92,7 +92,7 @@ class Quiz(Displayed):
         self.first = len(self.questions)  # those behind are missed ones, asked again
         self.at, self.passed = 0, 0
         self.words = w.Textarea(placeholder="in your own words, a sentence or two", rows=3,
-                                layout=w.Layout(width="700px", max_width="100%"))
+                                layout=w.Layout(width="700px", max_width=MOST))
         self._prompt, self._said = w.HTML(), w.HTML()
         self._place = w.VBox()
         self.reply: w.Widget = w.Text()
@@ -179,10 +179,10 @@ def _asked(html: str) -> str:
 
 def _reply_control(question: Any) -> w.Widget:
     if question.choices:
-        layout = w.Layout(width="auto", max_width="100%")
+        layout = w.Layout(width="auto", max_width=MOST)
         return w.RadioButtons(options=list(question.choices), value=None, layout=layout)
     return w.Text(description=question.unit or "", placeholder="your answer", style={"description_width": "initial"},
-                  layout=w.Layout(width="420px", max_width="100%"))
+                  layout=w.Layout(width="420px", max_width=MOST))
 
 
 def progress_bar(total: int) -> tuple[ProgressBar, Callable[[int, int], None]]:

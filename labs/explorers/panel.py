@@ -24,6 +24,7 @@ from labs.words import Refused
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 LABEL, CONTROL = "190px", "436px"  # width of a label, and of a control with its label
+MOST = "calc(100% - 8px)"  # width of a control where the page is narrow: its margins need the rest
 
 
 @dataclass(frozen=True)
@@ -395,7 +396,7 @@ def _looks(label: str) -> dict[str, Any]:
     return {
         "description": label,
         "style": {"description_width": LABEL},
-        "layout": w.Layout(width=CONTROL, max_width="calc(100% - 8px)", margin="2px 6px 2px 2px"),
+        "layout": w.Layout(width=CONTROL, max_width=MOST, margin="2px 6px 2px 2px"),
     }
 
 

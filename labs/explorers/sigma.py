@@ -12,7 +12,7 @@ import ipywidgets as w
 import numpy as np
 
 from labs import metrics, svg
-from labs.explorers.panel import Missing, Panel, View, dropdown, flow, show_if, slider, text
+from labs.explorers.panel import MOST, Missing, Panel, View, dropdown, flow, show_if, slider, text
 from labs.explorers.simulator import ARRIVALS, LOAD, OVERLOADED
 from labs.sweep import Row, compare, compare_lognormal
 from labs.words import many
@@ -54,7 +54,7 @@ class SigmaSweep(Panel):
             "file": w.FileUpload(description="CSV or JSONL", accept=",".join(SUFFIXES), multiple=False),
             "column": text("column of output lengths", "output_tokens"),
             "pasted": w.Textarea(placeholder="or paste the text of a vLLM /metrics page",
-                                 layout=w.Layout(width="430px", height="60px")),
+                                 layout=w.Layout(width="430px", max_width=MOST, height="60px")),
         }, self.draw)
 
     def layout_controls(self) -> w.Widget:
