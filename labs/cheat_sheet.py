@@ -13,7 +13,6 @@ from labs import metrics, svg
 from labs.engine import run
 from labs.scheduler import SchedulerConfig
 from labs.slots import continuous_batching, static_batching
-from labs.svg.marks import FOLDED
 from labs.sweep import compare
 from labs.workload import EIGHT_LENGTHS, Request, lognormal_lengths
 
@@ -43,7 +42,7 @@ class Sheet:
 
     def _repr_html_(self) -> str:
         # In a frame of its own, so that its style stays with it.
-        return (f'{FOLDED}<iframe title="cheat sheet" srcdoc="{escape(self.html)}" width="100%" height="1060" '
+        return (f'<iframe title="cheat sheet" srcdoc="{escape(self.html)}" width="100%" height="1060" '
                 'style="border:1px solid #ccc;background:#fff;max-width:820px"></iframe>')
 
 

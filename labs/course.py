@@ -13,7 +13,6 @@ from typing import Any
 
 from labs import checks, quiz
 from labs.progress import Progress
-from labs.svg.marks import FOLDED
 
 
 class Course:
@@ -91,7 +90,7 @@ class Reveal:
         return f"{self._guess}{self._what} {self.note}".rstrip()
 
     def _repr_html_(self) -> str:
-        return (f'{FOLDED}<div style="border-left:4px solid #0072B2;padding:.2em .8em">{escape(self._guess)}'
+        return (f'<div style="border-left:4px solid #0072B2;padding:.2em .8em">{escape(self._guess)}'
                 f'<b>{escape(self._what)}</b> {escape(self.note)}</div>')
 
     def _number(self, value: float) -> str:
@@ -139,7 +138,7 @@ class Table:
                                     for s, c in zip(style, cells, strict=True)) + "</tr>"
 
         body = "".join(line("td", row) for row in self.rows)
-        return f'{FOLDED}<table><thead>{line("th", self.header)}</thead><tbody>{body}</tbody></table>'
+        return f'<table><thead>{line("th", self.header)}</thead><tbody>{body}</tbody></table>'
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]], formats: Sequence[str] = ()) -> Table:

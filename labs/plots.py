@@ -32,7 +32,6 @@ from labs.svg import (
     request_colours,
     request_names,
 )
-from labs.svg.marks import FOLDED
 from labs.words import many
 
 POINTS, TITLE = 11, 12  # type sizes
@@ -50,7 +49,7 @@ class Shown:
     def _repr_html_(self) -> str:
         source = b64encode(self.png).decode()
         style = f"width:100%;max-width:{self.width}px;height:auto"
-        return (f'{FOLDED}<img alt="{escape(self.alt)}" width="{self.width}" style="{style}" '
+        return (f'<img alt="{escape(self.alt)}" width="{self.width}" style="{style}" '
                 f'src="data:image/png;base64,{source}">')
 
     def __repr__(self) -> str:

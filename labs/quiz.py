@@ -82,6 +82,8 @@ class Question:
         number = _number(reply)
         if number is None:
             raise ValueError(f"Reply with a number{f' ({self.unit})' if self.unit else ''}.")
+        if "%" in str(reply) and self.unit != "%":
+            raise ValueError(f"Reply with a plain number{f' ({self.unit})' if self.unit else ''}, not in per cent.")
         as_share = self.unit == "%" and "%" not in str(reply)  # 0.25 is accepted for 25 %
         if self._near(number, self.value) or as_share and self._near(100 * number, self.value):
             return Marked(True, _sentence(self.because))
@@ -99,10 +101,12 @@ def _sentence(text: str) -> str:
 
 
 def _number(reply: Any) -> float | None:
-    """The number in a reply such as 5668, "5,668", "74.6 %" or "12 steps", or None."""
+    """The number in a reply such as 5668, "5,668", "74.6 %", "74,6 %" or "12 steps", or None."""
     if isinstance(reply, (bool, bytes)) or reply is None:
         return None
     if isinstance(reply, str):
+        if re.search(r"^([^,.\d]*0,\d+|[^,.]*\d,(\d{1,2}|\d{4,}))(?!\d)[^,.]*$", reply):  # a comma for a point
+            reply = reply.replace(",", ".")
         found = re.fullmatch(r"\s*([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)\s*(?:x|%|[a-z -]*)\s*", reply.lower())
         reply = found[1].replace(",", "") if found else ""
     try:

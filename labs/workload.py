@@ -225,7 +225,7 @@ def read_lengths(path: str | Path, column: str = "output_tokens", keep: int = 1_
     """
     if not isinstance(path, (str, os.PathLike)) or not str(path).strip():
         raise ValueError(f"path must be the name of a CSV or JSONL file, got {reprlib.repr(path)}")
-    path, keep = Path(path), _whole("keep", keep, 1)
+    path, keep = Path(path).expanduser(), _whole("keep", keep, 1)
     if not isinstance(column, str):
         raise ValueError(f"column must be the name of a column or key, got {reprlib.repr(column)}")
     if path.is_dir():

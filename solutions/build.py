@@ -42,6 +42,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("solutions", "notebooks")
+# JupyterLab shows the first line of a folded output: this one, instead of the answer that is folded away.
+FOLDED = "Stored output: run this cell for your own.\n"
 STUB = "raise NotImplementedError  # your code here"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -343,6 +345,8 @@ def learner_of(course: Course, master: NotebookNode, name: str) -> NotebookNode:
         for number, cell in enumerate(master.cells, 1)
         if "solution-only" not in tags(cell)
     ]
+    for cell in cells:  # a master's links to what lies beside the learner's notebook
+        cell.source = cell.source.replace("](../notebooks/", "](")
     return notebook_of(cells, master.metadata)
 
 
@@ -406,6 +410,8 @@ def tidy_outputs(notebook: NotebookNode) -> None:
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = count
+            if "outputs_hidden" in cell.metadata.get("jupyter", {}) and "text/html" in output.get("data", {}):
+                output.data["text/html"] = FOLDED + output.data["text/html"]
         for view, model_id in zip(widget_views(cell), widget_ids(cell), strict=True):
             view["model_id"] = model_id
 

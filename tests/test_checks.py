@@ -364,6 +364,13 @@ def total_of_groups(lengths, slots):
     return sum(max(lengths[i : i + slots]) for i in range(0, len(lengths), slots))
 
 
+def earliest_slot(lengths, slots):
+    free_at = [0] * slots
+    for length in lengths:
+        heapq.heapreplace(free_at, free_at[0] + length)
+    return free_at[0]
+
+
 def continuous_total(lengths, slots):
     return max(continuous_with_a_heap(lengths, slots))
 
@@ -576,6 +583,8 @@ WRONG = {
         (lambda ls, k: sum(ls) / continuous_total(ls, k), "against_one_by_one"),
         (lambda ls, k: max(ls) / continuous_total(ls, k), "one_group"),
         (lambda ls, k: np.mean(static_finish_with_numpy(ls, k)) / np.mean(continuous_by_recursion(ls, k)), "latency"),
+        (lambda ls, k: static_finish_with_numpy(ls, k)[-1] / continuous_by_recursion(ls, k)[-1], "last_request"),
+        (lambda ls, k: total_of_groups(ls, k) / earliest_slot(ls, k), "first_slot"),
         (lambda ls, k: total_of_groups(ls, k) // continuous_total(ls, k), "floored"),
         (lambda ls, k: 1, ""),
     ],

@@ -147,10 +147,17 @@ def heap(arrivals, seconds, limit):
     return list(gateway_by_heap(arrivals, seconds, limit))
 
 
+def test_where_no_level_keeps_the_target_the_case_is_worked_out_so():
+    said = OURS["cap_below"].explain([1, 2], [50, 60], 40)
+    assert said == "Level 1 has 50 already, above 40: no level keeps the target, so it is 0."
+    assert OURS["cap_below"].explain([1, 2], [30, 60], 40).startswith("The levels up to 1 are at or below 40")
+
+
 WRONG = {
     "cap_below": [
         (lambda lv, itl, t: max([0, *(a for a, b in zip(lv, itl, strict=True) if b <= t)]), "beyond"),
         (lambda lv, itl, t: next((a for a, b in zip(lv, itl, strict=True) if b > t), lv[-1]), "crossing"),
+        (lambda lv, itl, t: next(a for a, b in zip(lv, itl, strict=True) if b > t), "crossing_alone"),
         (lambda lv, itl, t: cap_by_counting(lv, itl, t - 0.5), "strict"),
         (place_of, "place"),
         (lambda lv, itl, t: len(list(itertools.takewhile(lambda b: b <= t, itl))), "count"),

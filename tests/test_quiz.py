@@ -17,7 +17,7 @@ from labs import engine, metrics
 from labs.blocks import blocks_for
 from labs.live.measurement import chunk_gaps, itl_from_chunks
 from labs.progress import Progress
-from labs.quiz import QUESTIONS, Marked, for_notebook, question
+from labs.quiz import QUESTIONS, Marked, _number, for_notebook, question
 from labs.scheduler import Scheduler, SchedulerConfig
 from labs.slots import arrival_rate, continuous_batching, static_batching
 from labs.sweep import compare
@@ -361,6 +361,22 @@ def test_texts_of_numbers(reply, passed):
     ("55.6 %", True), (55.6, True), ("55.6", True), (0.556, True), ("0.556", True), ("0.556 %", False), (0.5, False)])
 def test_a_share_is_as_good_as_a_percentage(reply, passed):
     assert question("head_of_line").mark(reply).passed is passed
+
+
+@pytest.mark.parametrize("reply", ["55,6 %", "55,6", " 55,60%", "0,556", "0,5556"])
+def test_a_decimal_comma_is_a_point(reply):
+    assert question("head_of_line").mark(reply).passed
+
+
+@pytest.mark.parametrize("reply", ["5,668", "5668", "5668,0"])
+def test_a_comma_before_three_digits_stands_for_thousands(reply):
+    assert _number(reply) == 5668
+
+
+def test_a_percentage_where_none_is_asked_for_is_refused_and_not_marked():
+    plain = next(q for q in QUESTIONS if not q.options and q.unit not in ("%", ""))
+    with pytest.raises(ValueError, match=rf"^Reply with a plain number \({plain.unit}\), not in per cent\.$"):
+        plain.mark("16 %")
 
 
 def test_a_wrong_number_is_told_which_way_to_go():

@@ -57,8 +57,10 @@ CAP_BELOW = Exercise(
          "first already does.",
     shows="the cap comes from a measurement, and from the first crossing: a dip beyond it is noise, not room.",
     oracle=_cap_below,
-    explain=lambda levels, itl, target: f"The levels up to {_cap_below(levels, itl, target)} are at or below {target}, "
-                                        f"one after the other.",
+    explain=lambda levels, itl, target: (
+        f"The levels up to {cap} are at or below {target}, one after the other."
+        if (cap := _cap_below(levels, itl, target)) else
+        f"Level {levels[0]} has {itl[0]} already, above {target}: no level keeps the target, so it is 0."),
     worked=((([1, 2, 4, 8], [10, 20, 30, 50], 40), 4), (([1, 2, 4], [10, 20, 30], 40), 4),
             (([1, 2, 4, 8], [10, 20, 45, 39], 40), 2), (([1, 2], [50, 60], 40), 0),
             (([1, 2, 4], [10, 40, 50], 40), 2)),
@@ -70,6 +72,9 @@ CAP_BELOW = Exercise(
                 "Leave the loop at the first ITL above the target."),
         Mistake("crossing", _crossing, "That is the level that crosses the target: the cap lies below it.",
                 "Remember the level before, and return that one."),
+        Mistake("crossing_alone", lambda levels, itl, target: levels[_first_above(levels, itl, target)],
+                "That is the first level above the target: return the one before it.",
+                "Keep the level before in a variable; where none is above the target, return the last level."),
         Mistake("strict", _strictly_below, "An ITL of exactly the target still keeps it.",
                 "Stop where value > target, not where value >= target."),
         Mistake("place", lambda levels, itl, target: max(0, (_first_above(levels, itl, target) or len(levels)) - 1)

@@ -260,12 +260,16 @@ COEFFICIENT_OF_VARIATION = Exercise(
 
 def _steps(lengths: list, slots: int) -> tuple[int, int]:
     """(static, continuous) steps on a backlog, by counting."""
-    static = sum(max(group) for group in groups(lengths, slots))
+    return sum(max(group) for group in groups(lengths, slots)), max(_slot_ends(lengths, slots))
+
+
+def _slot_ends(lengths: list, slots: int) -> list[int]:
+    """When each slot has nothing left to do under continuous batching."""
     free_at = [0] * slots
     for length in lengths:
         free_at.sort()
         free_at[0] += length
-    return static, max(free_at)
+    return free_at
 
 
 def _gain(lengths: list, slots: int) -> Fraction:
@@ -310,6 +314,12 @@ GAIN = Exercise(
         Mistake("no_drain_whole", lambda ls, k: _steps(ls, k)[0] / -(-sum(ls) // k),
                 "That supposes that continuous batching never idles: at the end its slots drain.",
                 "Divide by the steps of continuous batching, not by sum(lengths) / slots."),
+        Mistake("last_request", lambda ls, k: _steps(ls, k)[0] / continuous_batching(ls, k).finish[-1],
+                "The last request in the list need not be the last to finish.",
+                "Take the largest number that continuous_finish returns, not the one at [-1]."),
+        Mistake("first_slot", lambda ls, k: _steps(ls, k)[0] / min(_slot_ends(ls, k)),
+                "That is when the first slot has nothing left to do: the run ends with the last one.",
+                "Continuous steps: the largest of the slots' times, not the smallest."),
         Mistake("round_robin", lambda ls, k: _steps(ls, k)[0] / _lanes(ls, k),
                 "Continuous batching doesn't deal requests to slots in turn: each takes the one free earliest.",
                 "Use your continuous_finish: its largest number is the continuous steps."),

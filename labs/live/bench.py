@@ -166,7 +166,7 @@ class Bench:
             return self._keep(self._recorded(name))
         model = self.model or DEFAULT_MODEL[self.server.engine]
         done = run_batches(asks, model, batch_size=batch_size, progress=progress)
-        source = f"{ENGINE}, {done.measurement.model}, same machine"
+        source = f"{ENGINE}, {done.measurement.model}"
         return self._whole(Run(name, done.measurement, source, batch_size, True, float(done.steps)))
 
     def counted(self, ended: float = 0.0) -> Metrics:

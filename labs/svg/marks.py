@@ -16,8 +16,6 @@ INK, FAINT, HELD, HATCH, DRAIN = "#222222", "#CCCCCC", "#EDEDED", "#9A9A9A", "#F
 WIDTH, LEFT, RIGHT = 900, 62, 24  # pixels: the whole, and the margins; the picture scales to its container
 FONT = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 HATCH_ID = "held-by-a-finished-request"
-# JupyterLab shows the first line of a folded output: this one, instead of the answer that is folded away.
-FOLDED = "<!-- folded until you run this cell -->\n"
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Picture:
     def _repr_html_(self) -> str:
         source = b64encode(self.svg.encode()).decode()
         style = f"width:100%;max-width:{WIDTH}px;height:auto"
-        return (f'{FOLDED}<img alt="{escaped(self.alt)}" width="{WIDTH}" style="{style}" '
+        return (f'<img alt="{escaped(self.alt)}" width="{WIDTH}" style="{style}" '
                 f'src="data:image/svg+xml;base64,{source}">')
 
     def __repr__(self) -> str:
