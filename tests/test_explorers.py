@@ -287,6 +287,18 @@ def test_a2_looking_at_the_view_draws_what_is_waiting() -> None:
     asyncio.run(look())
 
 
+def test_what_a_notebook_stores_is_what_was_set_last() -> None:
+    panel = Stub()
+
+    async def show() -> str:
+        panel.set(x=1)
+        panel.set(x=2)
+        panel.set(x=3)
+        return panel._repr_mimebundle_()["text/plain"]
+
+    assert asyncio.run(show()) == "x is 3"
+
+
 def test_a2_a_loop_that_ended_holds_nothing_up() -> None:
     panel = Stub()
 

@@ -65,7 +65,7 @@ def test_ci_runs_exactly_the_readmes_test_command() -> None:
 
 
 def test_the_files_that_the_commands_name_are_there() -> None:
-    pattern = r"(?:^|[\s`])((?:tests|solutions|notebooks|labs)/[\w.-]+\w|\.ci/run|requirements\.txt)"
+    pattern = r"(?:^|[\s`])((?:tests|solutions|notebooks|labs)/\w[\w.-]*\w|\.ci/run|requirements\.txt)"
     named = re.findall(pattern, readme())
     assert [name for name in named if not (ROOT / name).exists()] == []
 

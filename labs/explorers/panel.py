@@ -108,6 +108,8 @@ class Panel(Displayed):
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         if not self._displayed:  # what the reader sees first is what Reset brings back
             self._first, self._displayed = self.values, True
+        if self._redraw.waiting:  # what is stored is what was set last
+            self.render_now()
         return super()._repr_mimebundle_(include, exclude)
 
     # ---- for notebooks and tests
