@@ -55,6 +55,13 @@ class Question:
         return f"{self.recall} Say it to yourself, then answer: {self.ask}"
 
     @property
+    def solution(self) -> str:
+        """The right reply."""
+        if self.options:
+            return next(option.text for option in self.options if option.right)
+        return f"{self.value:,.6g} {self.unit}".rstrip()
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The texts to choose from; empty where a number is asked for."""
         return tuple(option.text for option in self.options)
@@ -144,8 +151,8 @@ QUESTIONS: tuple[Question, ...] = (
         answer="Static batching decides once for each group, which runs together and comes back together. Continuous "
                "batching decides before every token step who is in the batch: a request that is done leaves at once, "
                "and one that waits takes its slot.",
-        ask="Eight slots hold A to H, and a ninth request has been waiting since step 0. At which step does it "
-            "begin under continuous batching?",
+        ask="Eight slots hold A, which makes 12 tokens, to H, which makes 950, and a ninth request has been waiting "
+            "since step 0. At which step does it begin under continuous batching?",
         value=12, unit="steps", because="A is done after 12 steps, and its slot is free at once.",
         slips=((950, "that is static batching, where the ninth waits for H."),
                (0, "at step 0 all eight slots are taken."),

@@ -1,7 +1,10 @@
 """What is said: numbers in sentences, and errors of which a notebook shows the sentence alone."""
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from numbers import Integral
+from typing import Any
 
 
 def many(n: float, what: str) -> str:
@@ -22,3 +25,14 @@ class Stopped(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
+
+
+def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose ValueErrors are `Refused`: what a reader calls on a file of theirs needs no traceback."""
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+    return call

@@ -25,7 +25,7 @@ from typing import TextIO
 
 import numpy as np
 
-from labs.words import many
+from labs.words import many, plainly
 
 EIGHT_LENGTHS = (12, 15, 20, 31, 44, 60, 800, 950)
 EIGHT_NAMES = tuple("ABCDEFGH")
@@ -216,6 +216,7 @@ class Log:
         return sum(self.counts.values())
 
 
+@plainly
 def read_lengths(path: str | Path, column: str = "output_tokens", keep: int = 1_000_000) -> Log:
     """Read one column of output lengths from a CSV (with a header) or a JSONL file, in a stream.
 
@@ -256,6 +257,7 @@ def _long_fields() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
+@plainly
 def read_metrics_lengths(text: str, n: int = 5000, seed: int = 0) -> Log:
     """`n` lengths drawn from the vllm:request_generation_tokens histogram in the text of a /metrics page.
 

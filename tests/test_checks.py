@@ -1003,6 +1003,22 @@ def test_endless_recursion_becomes_a_sentence():
     assert "raised RecursionError" in check("slot_steps_wasted", deep).message
 
 
+def test_a_function_that_rests_on_another_is_told_to_look_there():
+    def expected_max(lengths, draws):
+        return max(lengths)
+
+    def law(lengths, slots):
+        return sum(lengths) / len(lengths) / (expected_max(lengths, slots) + 1)
+
+    namespace = {"expected_max": expected_max}
+    exec("def law(lengths, slots):\n"
+         "    return sum(lengths) / len(lengths) / (expected_max(lengths, slots) + 1)", namespace)
+    said = check("predicted_static_utilisation", namespace["law"]).message
+    assert "(It calls expected_max: is that right?) Work this case out" in said
+    assert "It calls" not in check("predicted_static_utilisation", law).message, "a local one is its own affair"
+    assert "It calls" not in check("predicted_static_utilisation", lambda lengths, slots: -7.25).message
+
+
 def test_an_interrupt_passes_through():
     def interrupted(lengths):
         raise KeyboardInterrupt

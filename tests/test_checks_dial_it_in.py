@@ -147,6 +147,20 @@ def heap(arrivals, seconds, limit):
     return list(gateway_by_heap(arrivals, seconds, limit))
 
 
+def windows_without_gaps(arrivals, window):
+    sent, closes = [], arrivals[0] + window
+    for arrival in arrivals:
+        while arrival > closes:
+            closes += window
+        sent.append(closes)
+    return sent
+
+
+def test_every_window_of_the_case_is_worked_out():
+    said = OURS["sent_at"].explain([0, 10, 60], 50)
+    assert said == "Windows close at 0 + 50 = 50, then 60 + 50 = 110."
+
+
 def test_where_no_level_keeps_the_target_the_case_is_worked_out_so():
     said = OURS["cap_below"].explain([1, 2], [50, 60], 40)
     assert said == "Level 1 has 50 already, above 40: no level keeps the target, so it is 0."
@@ -190,6 +204,7 @@ WRONG = {
         (lambda p, d, b, t, s, k: p + d + b, ""),
     ],
     "sent_at": [
+        (windows_without_gaps, "back_to_back"),
         (lambda a, w: [x + w for x in a], "each_alone"),
         (lambda a, w: a, "unchanged"),
         (lambda a, w: [-(-x // w) * w for x in a], "grid"),

@@ -35,6 +35,8 @@ def test_the_recipe_runs(title: str, tmp_path: Path) -> None:
                           env=os.environ | {"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr[-3000:]
     assert SAID[title] in done.stdout
+    assert "Traceback" not in done.stderr, "a recipe that worked must not end in what looks like a fault"
+    assert {path.name for path in tmp_path.iterdir()} <= {"labs", "recipe.py", "__pycache__"}, "it leaves nothing"
 
 
 def test_every_recipe_with_code_is_run_and_ten_thousand_points_are_meant() -> None:

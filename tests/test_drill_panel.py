@@ -89,6 +89,40 @@ def test_a_wrong_cause_can_be_mended_but_is_no_pass():
     assert told == [("memory", False)]
 
 
+def test_an_incident_that_comes_back_is_counted_when_it_is_solved_then():
+    two = drill("memory"), next(d for d in DRILLS if d.id != "memory")
+    shown, told = panel(*two)
+    shown.cause.value = next(key for key in two[0].offered if key != two[0].cause)
+    shown.name_button.click()
+    shown.next_button.click()
+    assert shown.drill is two[1]
+    for d in (two[1], two[0]):
+        assert shown.drill is d
+        shown.cause.value = d.cause
+        shown.name_button.click()
+        shown.fix.value = right(d)
+        shown.apply_button.click()
+        shown.next_button.click()
+    assert told == [("memory", False), (two[1].id, True), ("memory", True)]
+    shown.cause.value = next(key for key in shown.drill.offered if key != shown.drill.cause)
+    shown.name_button.click()
+    assert len(told) == 3, "what was solved stays solved"
+
+
+def test_the_next_incident_is_one_that_is_not_solved():
+    shown, told = panel(*DRILLS[:3])
+    shown.next_button.click()
+    shown.cause.value = shown.drill.cause
+    shown.name_button.click()
+    shown.fix.value = right(shown.drill)
+    shown.apply_button.click()
+    seen = []
+    for _ in range(4):
+        shown.next_button.click()
+        seen.append(shown.drill)
+    assert seen == [DRILLS[2], DRILLS[0], DRILLS[2], DRILLS[0]]
+
+
 def test_nothing_chosen_is_said_and_not_counted():
     shown, told = panel()
     shown.name_button.click()

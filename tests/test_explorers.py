@@ -501,6 +501,7 @@ class Asked:
     choices: tuple[str, ...] | None
     answer: str
     unit: str = ""
+    solution: str = "7"
 
     def mark(self, reply: str) -> Reply:
         if reply == "what":
@@ -539,6 +540,57 @@ def test_the_courses_own_questions_can_be_asked() -> None:
         panel.reply.value = right or str(question.value)
         panel.press()
         assert "Right." in panel.children[3].value, question.id
+
+
+def test_who_misses_everything_is_asked_everything_all_the_same_and_told_at_the_second_miss() -> None:
+    asked: list[str] = []
+    panel = explorers.quiz(quiz.of_the_page(), lambda question, marked: asked.append(question.id), own_words=True)
+    for _ in range(60):
+        question = panel.questions[panel.at]
+        if panel._asks_words:
+            panel.words.value = "I don't know"
+        wrong = next((c.text for c in question.options if not c.right), None)
+        panel.reply.value = wrong or "123456"
+        panel.press()
+        told = f"The right reply is: {question.solution}."
+        assert (told in html.unescape(panel.children[3].value)) == (asked.count(question.id) > 1)
+        panel.press()
+    assert set(asked) == {question.id for question in quiz.of_the_page()}
+    assert set(asked[:30]) == set(asked), "the new ones come within the first thirty"
+
+
+def test_the_quiz_says_that_something_was_missed_and_how_to_go_on() -> None:
+    panel = explorers.quiz([Asked("one?", None, "7")], lambda *_: None, note="1 of 3 questions now.")
+    assert "1 of 3 questions now." in panel.children[3].value
+    panel.reply.value = "5"
+    panel.press()
+    panel.press()
+    assert "Done: 0 of 1 right at the first try. Run this cell again for what you missed." in panel.children[0].value
+
+
+def test_a_choice_can_be_set_by_its_label_and_a_refusal_says_what_there_is() -> None:
+    panel = explorers.eight_requests()
+    panel.set(request="C")
+    assert panel.values["request"] == 2
+    with pytest.raises(ValueError, match=r"request can't be 'Z': choose from 0, 1, .*7 or 'A', 'B', .*'H'$"):
+        panel.set(request="Z")
+    panel.controls["lengths"].value = "1, 2, x"
+    with pytest.raises(ValueError, match=r"lengths can't be 5: give it a text, such as 12, 15, 800$"):
+        panel.set(lengths=5)
+    with pytest.raises(ValueError, match=r"slots can't be True: give it a whole number from 1 to 32$"):
+        panel.set(slots=True)
+    with pytest.raises(ValueError, match=r"file can't be 'log.csv': choose the file with its button, or read it in a "):
+        explorers.sigma_sweep().set(file="log.csv")
+    simulator = explorers.simulator()
+    simulator.set(requests="1,000")
+    assert simulator.values["requests"] == 1000
+
+
+def test_only_the_sigma_that_counts_is_shown() -> None:
+    panel = explorers.sigma_sweep()
+    assert panel.controls["sigma"].layout.display is None
+    panel.set(workload=explorers.sigma.WORKLOADS[1][1])
+    assert panel.controls["sigma"].layout.display == "none"
 
 
 def test_enter_in_the_answer_is_the_button() -> None:

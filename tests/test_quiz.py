@@ -142,7 +142,7 @@ VALUES = {
 
 # question -> every number that its texts may state, as they state it: the settings, then what was computed from them
 NUMBERS = {
-    "granularity": {"settings": "0", "computed": [ninth()[0], ninth()[0] - 1]},
+    "granularity": {"settings": "0", "computed": [ninth()[0], ninth()[0] - 1, max(EIGHT_LENGTHS)]},
     "head_of_line": {
         "settings": "10 20 90 3",
         "computed": [f"{metrics.head_of_line_wait(EIGHT).sum():,}", f"{8 * EIGHT.steps:,}",

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -36,11 +37,18 @@ def check(exercise_id: str, answer: Any, attempt: int = 1, progress: Progress | 
     except KeyboardInterrupt:
         raise Stopped(f"Interrupted: {exercise.id} was not marked, and no attempt was counted. Run this cell again to "
                       "check it.") from None
+    if finding.status == NOT_YET and finding.mistake is None and (others := _calls(answer) - {exercise.id}):
+        finding = replace(finding, fault=f"{finding.fault} (It calls {' and '.join(sorted(others))}: is that right?)")
     if progress is not None and finding.status != NOT_ATTEMPTED:
         attempt = progress.record_attempt(exercise.id, finding.mistake.key if finding.mistake else "")
         if finding.status == PASSED:
             progress.record_pass(exercise.id)
     return report(exercise, finding, attempt)
+
+
+def _calls(answer: Any) -> set[str]:
+    """The exercises whose functions a learner's function uses: where one is wrong, so is what rests on it."""
+    return {name for name in getattr(getattr(answer, "__code__", None), "co_names", ()) if name in EXERCISES}
 
 
 def for_notebook(notebook: str) -> list[Exercise]:

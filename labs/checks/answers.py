@@ -112,7 +112,7 @@ def difference(right: Value, got: Outcome, returns: str) -> str:
     if len(as_tuple(right)) != len(as_tuple(got)):
         return f"{text} (wanted: {many(len(as_tuple(right)), 'number')}, not {len(as_tuple(got))})"
     if not all(map(math.isfinite, as_tuple(got))):
-        return f"{text} (nan and inf come from a division by 0 or from a number too large)"
+        return f"{text} (nan and inf come from a division by 0, the logarithm of 0, or a number too large)"
     return text
 
 

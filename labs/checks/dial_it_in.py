@@ -267,7 +267,8 @@ SENT_AT = Exercise(
          "come until it closes are sent then, and the next opens another.",
     shows="nobody gains and everybody waits: the first of each window longest, and they hit the server together.",
     oracle=_sent_at,
-    explain=lambda arrivals, window: f"The first window closes at {arrivals[0]} + {window} = {arrivals[0] + window}.",
+    explain=lambda arrivals, window: "Windows close at " + ", then ".join(
+        f"{closes - window} + {window} = {closes}" for closes in sorted(set(_sent_at(arrivals, window)))) + ".",
     worked=((([0, 10, 60], 50), [50, 50, 110]), (([5], 50), [55]), (([0, 50, 51], 50), [50, 50, 101]),
             (([0, 30, 60, 90], 50), [50, 50, 110, 110])),
     draw=_trickle,
@@ -281,6 +282,10 @@ SENT_AT = Exercise(
         Mistake("grid", lambda arrivals, window: [window * math.ceil(a / window) for a in arrivals],
                 "Those windows stand at fixed times: here the first request opens one.",
                 "A window closes at the arrival that opened it, plus `window`."),
+        Mistake("back_to_back", lambda arrivals, window: [
+            arrivals[0] + window * max(1, math.ceil((a - arrivals[0]) / window)) for a in arrivals],
+                "Those windows follow each other without a gap: the next opens only when somebody comes.",
+                "A window closes at the arrival that opened it, plus `window`: not at the one before plus `window`."),
         Mistake("held_open", _debounced, "Each new request holds the window open: it closes a window after the first.",
                 "Set the closing time only when a window opens."),
         Mistake("excluded", _exclusive, "Who comes exactly when it closes is still sent with it.",

@@ -131,7 +131,7 @@ NO_FUNCTION = Mistake("no_function", None, "Hand over the function by its name, 
                       "The check calls your function on inputs of its own, so it needs the function, not one answer.")
 SINGLE = Mistake("single", None, "Right to six digits or so, and no further: was a number cut to float32 on the way?",
                   "Compute in Python's own numbers or in numpy's float64, and round nothing before the end.")
-SPELLING = Mistake("spelling", None, "The right text, spelled otherwise: capitals, spaces and hyphens count.",
+SPELLING = Mistake("spelling", None, "That is none of the texts that are asked for: look at how it is spelled.",
                    "Copy the texts from the exercise, letter by letter.")
 WORK_IT_OUT = "Work this case out on paper, then compare step by step."
 CALL_IT = "Call it with this input in a cell of its own, to see where it goes wrong."
@@ -141,7 +141,7 @@ _FLOORED = Mistake("floored", None, "The fraction is cut off: / divides, // drop
                    "Replace // by /, and don't wrap the result in int().")
 _ROUNDED = Mistake("rounded", None, "The right number, but rounded: return every digit.",
                    "Leave out round(): how many digits to show is decided where a number is printed.")
-_PERCENT = Mistake("percent", None, "That is 100 times too large: return a share, where 1 is all of it.",
+_PERCENT = Mistake("percent", None, "That is 100 times too large: it is asked for as a plain number, not in per cent.",
                    "Leave out the factor 100.")
 _NEGATIVE = Mistake("negative", None, "The size is right and the sign is not: which of the two is larger?",
                     "Swap the two sides of the subtraction.")

@@ -235,7 +235,7 @@ PAGE_PERCENTILE = Exercise(
                 "Sorted from the largest down: q = 0 should give the smallest.", "Leave out reverse=True."),
         Mistake("interpolated", lambda v, q: float(np.quantile(v, q)),
                 "That is numpy's default, which interpolates between two values: another method, another number.",
-                "Use sorted(values) and an index, or pass numpy another method."),
+                "Use sorted(values) and an index: none of the methods that numpy offers is this one."),
         Mistake("n_minus_1", lambda v, q: sorted(v)[int(q * (len(v) - 1))],
                 "The index is int(q * n), and yours is int(q * (n - 1)): a little too low.",
                 "Multiply q by n, then limit the index to n - 1."),

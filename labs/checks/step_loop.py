@@ -4,7 +4,6 @@ from __future__ import annotations
 import copy
 import json
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -95,11 +94,6 @@ def weight(value: Any) -> tuple[int, float]:
     return len(leaves), sum(abs(leaf) for leaf in leaves if not isinstance(leaf, str))
 
 
-def _letters(text: str) -> str:
-    """A text without what is easily typed otherwise."""
-    return re.sub(r"[\W_]+", "", text).casefold()
-
-
 def _type(item: Any) -> str:
     return type(item).__name__
 
@@ -161,9 +155,9 @@ class Structured(Exercise):
         if found := next((mistake for mistake in self.mistakes
                           if all(map(alike, answers(mistake.wrong, [args for args, _ in cases])[0], got))), None):
             return found
-        pairs = [(right, out) for (_, right), out in zip(cases, got, strict=True)]
-        return SPELLING if all(isinstance(right, str) and isinstance(out, str) and _letters(right) == _letters(out)
-                               for right, out in pairs) else None
+        wrong = [out for (_, right), out in zip(cases, got, strict=True) if not alike(right, out)]
+        texts = {right for _, right in cases if isinstance(right, str)}
+        return SPELLING if texts and all(isinstance(out, str) and out not in texts for out in wrong) else None
 
     def _call(self, args: Args) -> str:
         return f"{self.id}({', '.join(map(literal, args))})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
@@ -68,16 +69,18 @@ class Prediction(Displayed):
         return f"{value:,.4g} {self.unit}".strip() if value != int(value) else f"{int(value):,} {self.unit}".strip()
 
 
-def quiz(questions: Sequence[Any], on_answer: Callable[[Any, Any], Any], own_words: bool = False) -> Quiz:
+def quiz(questions: Sequence[Any], on_answer: Callable[[Any, Any], Any], own_words: bool = False,
+         note: str = "") -> Quiz:
     """Questions one after another; `on_answer(question, result)` is called after each reply.
 
     With `own_words` the reader first writes an answer, which nobody marks: it is set beside the model answer. And a
     question that was missed comes back after a few others, until it is right.
 
-    A question has `prompt`, `choices` (or None), `unit`, `answer` and `mark(reply)`, whose result has `passed` and
-    `message`. The model answer is shown only after a reply.
+    A question has `prompt`, `choices` (or None), `unit`, `answer`, `solution`, told at the second miss, and
+    `mark(reply)`, whose result has `passed` and `message`. The model answer is shown only after a reply. `note` stands
+    below the first question.
     """
-    return Quiz(questions, on_answer, own_words)
+    return Quiz(questions, on_answer, own_words, note)
 
 
 class Quiz(Displayed):
@@ -85,8 +88,11 @@ class Quiz(Displayed):
 
     BACK = 4  # places behind which a missed question comes back
 
-    def __init__(self, questions: Sequence[Any], on_answer: Callable[[Any, Any], Any], own_words: bool = False) -> None:
+    def __init__(self, questions: Sequence[Any], on_answer: Callable[[Any, Any], Any], own_words: bool = False,
+                 note: str = "") -> None:
         self.questions, self._on_answer, self._own_words = list(questions), on_answer, own_words
+        self._note = note
+        self._misses: Counter[str] = Counter()
         if not self.questions:
             raise ValueError("a quiz needs at least one question")
         self.first = len(self.questions)  # those behind are missed ones, asked again
@@ -136,9 +142,10 @@ class Quiz(Displayed):
         return "Once more." if question in seen else f"{new + 1} of {self.first}."
 
     def _ask(self) -> None:
-        self._said.value = message_html("")
+        self._said.value = message_html("" if self.at else self._note)
         if self.at == len(self.questions):
-            self._prompt.value = message_html(f"Done: {self.passed} of {self.first} right at the first try.")
+            missed = "" if self.passed == self.first else " Run this cell again for what you missed."
+            self._prompt.value = message_html(f"Done: {self.passed} of {self.first} right at the first try.{missed}")
             self._place.children = ()
             self.button.layout.display = "none"
             return
@@ -162,10 +169,13 @@ class Quiz(Displayed):
         self._on_answer(question, result)
         self.passed += bool(result.passed) and question not in self.questions[:self.at]
         self.reply.disabled = self.words.disabled = True
-        if self._own_words and not result.passed:
-            self.questions.insert(min(self.at + self.BACK, len(self.questions)), question)
+        self._misses[question.prompt] += not result.passed
+        misses = self._misses[question.prompt]
+        if self._own_words and not result.passed:  # farther off each time, so that the new ones get their turn
+            self.questions.insert(min(self.at + self.BACK * misses, len(self.questions)), question)
         verdict = "Right." if result.passed else "Not quite."
-        said = f"{verdict} {result.message}".strip()
+        told = f" The right reply is: {question.solution}." if misses > 1 and not result.passed else ""
+        said = f"{verdict} {result.message}{told}".strip()
         self._said.value = (message_html(said, bad=not result.passed)
                             + f'<div style="font-size:14px;line-height:20px;white-space:normal;margin-top:6px">'
                               f'<b>Model answer:</b> {escape(question.answer)}</div>')

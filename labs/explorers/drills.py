@@ -62,8 +62,9 @@ class DrillPanel(Displayed):
         self._guarded(self._begin, self._said)
 
     def go_on(self) -> None:
-        """The next incident; after the last one, the first."""
-        self.which.value = (self.which.value + 1) % len(self.incidents)
+        """The next incident that isn't solved; the next one if all are. After the last one comes the first."""
+        others = [(self.which.value + k) % len(self.incidents) for k in range(1, len(self.incidents) + 1)]
+        self.which.value = next((i for i in others if not self.told.get(self.incidents[i].id)), others[0])
 
     def summary(self) -> str:
         """The dashboard in words, without the cause."""
@@ -81,7 +82,7 @@ class DrillPanel(Displayed):
 
     def _begin(self) -> None:
         d = self.drill
-        self._first_try = True
+        self._first_try, self._told_now = True, False
         self._show(d.dashboard, d.alarm)
         self._alarm.value = message_html(f"Alarm: {d.alarm}", bad=True)
         self._said.value = self._done.value = ""
@@ -138,10 +139,10 @@ class DrillPanel(Displayed):
         self._tell(said.passed)
 
     def _tell(self, passed: bool) -> None:
-        """The first mistake, or the end without one, is what counts; it is told once."""
+        """The first mistake, or the end without one, is what counts: once each time that an incident comes."""
         self._first_try = self._first_try and passed
-        if self.drill.id not in self.told:
-            self.told[self.drill.id] = passed
+        if not self._told_now and not self.told.get(self.drill.id):
+            self._told_now, self.told[self.drill.id] = True, passed
             self._on_done(self.drill, passed)
 
     def _show(self, dashboard: Any, title: str, before: Any = None) -> None:

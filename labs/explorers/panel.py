@@ -341,30 +341,39 @@ class LatestWins:
 
 
 def put(name: str, control: w.Widget, value: Any) -> None:
-    """Give a control a value; a text takes a list, too. Raises `Refused` where ipywidgets would clamp it in silence."""
-    if isinstance(control, w.Text) and isinstance(value, (list, tuple)):
-        value = ", ".join(map(str, value))
+    """Give a control a value; a text takes a list, too, and a choice its label.
+
+    Raises `Refused` where ipywidgets would clamp a value in silence, or refuse it without saying what it takes.
+    """
+    if isinstance(control, w.IntSlider | w.FloatSlider):
+        kind = "a whole number" if isinstance(control, w.IntSlider) else "a number"
+        can = f"give it {kind} from {control.min:,} to {control.max:,}"
+    elif isinstance(control, w.SelectionSlider | w.Dropdown):
+        choices = dict(item if isinstance(item, tuple) else (str(item), item) for item in control.options)
+        value = choices.get(value, value) if isinstance(value, str) else value
+        can = f"choose from {', '.join(map(repr, choices.values()))}"
+        if not {str(choice) for choice in choices.values()} & {label.replace(",", "") for label in choices}:
+            can += f" or {', '.join(map(repr, choices))}"
+    elif isinstance(control, w.FileUpload):
+        can = "choose the file with its button, or read it in a cell with read_lengths"
+    else:
+        value = ", ".join(map(str, value)) if isinstance(control, w.Text) and isinstance(value, list | tuple) else value
+        can = f"give it a text{f', {control.placeholder}' * control.placeholder.startswith('such as')}"
     try:
         control.value = value
     except TraitError:
         pass
     else:
-        if not isinstance(control, w.IntSlider | w.FloatSlider) or control.value == value:
+        moves = isinstance(control, w.IntSlider | w.FloatSlider)
+        if not moves or control.value == value and not isinstance(value, bool):
             return
-    if isinstance(control, w.IntSlider | w.FloatSlider):
-        kind = "a whole number" if isinstance(control, w.IntSlider) else "a number"
-        can = f"give it {kind} from {control.min:,} to {control.max:,}"
-    elif isinstance(control, w.SelectionSlider | w.Dropdown):
-        can = f"choose from {', '.join(repr(item[1] if isinstance(item, tuple) else item) for item in control.options)}"
-    else:
-        can = f"give it such a value as {control.value!r}"
     raise Refused(f"{name} can't be {value!r}: {can}")
 
 
 def slider(label: str, value: float, low: float, high: float, step: float = 1) -> w.Widget:
     """A slider for whole numbers, or for fractions if `step` is one."""
     if isinstance(step, int):
-        return w.IntSlider(value=value, min=low, max=high, step=step, **_looks(label))
+        return w.IntSlider(value=value, min=low, max=high, step=step, readout_format=",d", **_looks(label))
     return w.FloatSlider(value=value, min=low, max=high, step=step, readout_format=".2f", **_looks(label))
 
 

@@ -70,7 +70,7 @@ class StepPlayer(Panel):
             "max_num_seqs": slider("max_num_seqs", 1, 1, 2),
             "max_num_batched_tokens": choice_slider("max_num_batched_tokens", 1, [("1", 1)]),
             "num_gpu_blocks": slider("num_gpu_blocks", 2, 2, 3),
-            "enable_chunked_prefill": dropdown("chunked prefill", True, [("on", True), ("off", False)]),
+            "enable_chunked_prefill": dropdown("enable_chunked_prefill", True, [("on", True), ("off", False)]),
             "policy": dropdown("policy", POLICIES[0], [(name, name) for name in POLICIES]),
             "step": slider("step", 0, 0, 1),
         }, self.draw)

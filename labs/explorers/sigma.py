@@ -67,6 +67,7 @@ class SigmaSweep(Panel):
         """Only what matters for the workload can be moved."""
         self.controls["load"].disabled = self.controls["arrivals"].value == "backlog"
         self.controls["sigma"].disabled = self.controls["workload"].value != "lognormal"
+        show_if(not self.controls["sigma"].disabled, self.controls["sigma"])  # a measured workload has its own
         show_if(self.controls["workload"].value == "own", *(self.controls[n] for n in ("file", "column", "pasted")))
 
     def restore(self, name: str, value: Any) -> None:

@@ -82,8 +82,8 @@ class Interrupted(Stopped):
 
     def __init__(self, run: Run) -> None:
         came = _came(run.measurement)
-        super().__init__(f"Interrupted: {came} had come whole. What came is in `.runs[{run.name!r}]`; run this cell "
-                         "again for the whole of it.")
+        super().__init__(f"Interrupted: {came} had come whole. What came is kept, as `runs[{run.name!r}]` of what ran "
+                         "it; run this cell again for the whole of it.")
 
 
 class Bench:
@@ -239,6 +239,10 @@ def open_bench(engine: str = "auto", model: str | None = None, *, slots: int | N
     ours = {k: v for k, v in flags.items() if k == "api_key"} if url else {"max_num_seqs": slots} | flags
     try:
         server = start(engine, model, progress=say, **ours)
+    except KeyboardInterrupt:
+        if say:
+            say("interrupted")
+        raise Stopped("Interrupted: no server was started, and nothing of it is left. Run this cell again.") from None
     except ServerError as error:
         if not recorded:
             raise

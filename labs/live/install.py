@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import util
 from pathlib import Path
@@ -23,7 +25,8 @@ PYTHON_FOR_CPU = (3, 11)  # the CPU build of torch is at hand for few others
 UNFIT = ("torchvision", "torchaudio", "torchcodec")  # what pip picks of these does not match the CPU torch
 CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 CLIENT = ("openai", "prometheus_client", "starlette", "uvicorn")
-LARGE = "It takes several GB and some minutes: make room, see that there is internet, and run this again."
+LARGE = ("It takes several GB and some minutes: make room, see that there is internet (for a CPU also to "
+         f"{CPU_TORCH}, which has its torch), and run this again.")
 
 
 def pinned(kind: str) -> str:
@@ -85,7 +88,8 @@ def _commands(kind: str, place: Path) -> Iterator[list[str]]:
     """What to run, one after the other: lists of words, for no shell."""
     python, uv = str(place / "bin" / "python"), shutil.which("uv")
     version = ".".join(map(str, PYTHON_FOR_CPU if kind == "cpu" else sys.version_info[:2]))
-    more = ["--extra-index-url", CPU_TORCH] if kind == "cpu" else []
+    # Where it can't be reached, pip would try it again and again for every package; a mirror may have that torch too.
+    more = ["--extra-index-url", CPU_TORCH] if kind == "cpu" and reachable(CPU_TORCH) else []
     wanted = ["-r", str(REQUIREMENTS[kind]), *more]
     if uv:
         best = ["--index-strategy", "unsafe-best-match"] if more else []  # else uv takes all from one index
@@ -98,6 +102,17 @@ def _commands(kind: str, place: Path) -> Iterator[list[str]]:
         pip = (python, "-m", "pip", "uninstall", "-y")
     if kind == "cpu":
         yield [*pip, *UNFIT]
+
+
+def reachable(url: str, seconds: float = 5.0) -> bool:
+    """Whether somebody answers there, whatever is answered."""
+    try:
+        urllib.request.urlopen(url + "/", timeout=seconds).close()
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _base_python(kind: str, version: str) -> str:

@@ -415,3 +415,16 @@ def test_every_exact_start_in_it_took_the_predicted_steps(own: Recording) -> Non
     assert {name: int(run.steps) for name, run in held.items()} == {
         name: compare.predicted(run).steps for name, run in held.items()}
     assert (held["backlog continuous"].steps, held["backlog static"].steps) == (1169, 2646)
+
+
+def test_an_interrupted_start_is_one_sentence(monkeypatch) -> None:
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "start", interrupted)
+    said: list = []
+    with pytest.raises(KeyboardInterrupt) as raised:
+        open_bench("simulated", say=said.append, recorded={"a run": None})
+    assert raised.value._render_traceback_() == [
+        "Interrupted: no server was started, and nothing of it is left. Run this cell again."]
+    assert said == ["interrupted"] and raised.value.__suppress_context__

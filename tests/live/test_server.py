@@ -728,10 +728,33 @@ def test_an_install_that_fails_says_where_to_read(tmp_path: Path, monkeypatch) -
 
 def test_without_uv_pip_installs_it(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(install.shutil, "which", lambda name: f"/usr/bin/{name}" if name == "python3.11" else None)
+    monkeypatch.setattr(install, "reachable", lambda url: url != install.CPU_TORCH)
+    assert install.CPU_TORCH not in sum(install._commands("cpu", tmp_path), [])
+    monkeypatch.setattr(install, "reachable", lambda url: url == install.CPU_TORCH)
     commands = [*install._commands("cpu", tmp_path)]
+    assert commands[1][-2:] == ["--extra-index-url", install.CPU_TORCH]
     assert commands[0][1:3] == ["-m", "venv"]
     assert commands[1][:4] == [str(tmp_path / "bin/python"), "-m", "pip", "install"]
     assert commands[2][-3:] == [*install.UNFIT]
+
+
+def test_a_host_is_asked_for_an_answer_and_no_more() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert install.reachable(f"http://127.0.0.1:{port}/whl")
+        thread.join()
+        assert not install.reachable(f"http://127.0.0.1:{port}/whl", seconds=0.2), "nobody takes the connection"
+    assert not install.reachable(f"http://127.0.0.1:{port}/whl")
+    assert not install.reachable("no address")
 
 
 def test_the_version_is_pinned_in_one_place(tmp_path: Path) -> None:
