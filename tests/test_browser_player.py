@@ -104,7 +104,7 @@ def test_knobs_run_again_and_nonsense_is_said(lab: Lab, chrome: Browser, shots: 
         panel.get_by_text("2,048 of 2,048", exact=True).wait_for(timeout=PATIENCE)
         choose(panel, "preset", "one long prompt, in chunks")
         wait_for_step(panel, 4)
-        choose(panel, "chunked prefill", "off")
+        choose(panel, "enable_chunked_prefill", "off")
         panel.get_by_text("Not drawn: with enable_chunked_prefill off").wait_for(timeout=PATIENCE)
         assert panel.locator("svg[role=img]").count() == 1
         panel.screenshot(path=shots / "player_refused.png")

@@ -111,7 +111,7 @@ OUTPUT_TOKENS = Structured(
     id="output_tokens", notebook="05", title="Which count of tokens is right?", minutes=5, difficulty=1,
     signature="output_tokens(rows)", returns="one number",
     task="return the tokens of all answers that came whole (status \"ok\"), by the server's own count.",
-    shows="words, chunks and max_tokens are all at hand, and a chunk is a token only by luck: count by the usage.",
+    shows="words, chunks and max_tokens are all at hand, and all wrong: only the server's usage counts tokens.",
     oracle=_output_tokens,
     explain=lambda rows: f"Of {many(len(rows), 'answer')}, {sum(row['status'] == 'ok' for row in rows)} came whole.",
     worked=((([_row("one two", 3, 5, 16)],), 5), (([_row("one", 4, 6, 8), _row("two", 1, 4, 8, "cut")],), 6),
