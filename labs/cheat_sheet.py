@@ -21,6 +21,7 @@ STYLE = """
 @page { size: A4; margin: 9mm }
 body { font: 10.3px/1.32 Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif; color: #222; background: #fff;
        max-width: 188mm; margin: 0 auto; padding: 4px }
+table { font-size: inherit; line-height: inherit }
 h1 { font-size: 19px; margin: 0 0 1px } h2 { font-size: 12.6px; margin: 7px 0 2px; border-bottom: 1px solid #0072B2 }
 p { margin: 2px 0 } table { border-collapse: collapse; width: 100%; margin: 2px 0 }
 th, td { text-align: left; padding: 1.6px 6px 1.6px 0; border-bottom: 1px solid #ddd; vertical-align: top }

@@ -55,8 +55,7 @@ class Course:
         last = self.notebook[:2] == "07"
         questions = {q.id: q for q in (quiz.of_the_page() if last else quiz.for_notebook(self.notebook[:2]))}
         due = [questions[name] for name in self.progress.due(questions)] or list(questions.values())
-        some = (f"{len(due)} of {len(questions)} questions now. What you had right is left out for a while; what you "
-                "missed comes back after one or two others, or when nothing else is left.")
+        some = f"{len(due)} of {len(questions)} questions now: what you had right is left out for a while."
         return explorers.quiz(due, lambda question, marked: self.progress.record_reply(question.id, marked.passed),
                               own_words=last, note=some if len(due) < len(questions) else "")
 

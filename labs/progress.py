@@ -130,9 +130,9 @@ class Progress:
         return reply.get("correct", 0), reply.get("missed", 0)
 
     def due(self, questions: Iterable[str]) -> list[str]:
-        """The questions to ask now, in order: missed ones whose turn has come, then new ones, then those to repeat.
+        """The questions to ask now: missed ones whose turn has come, new ones, other missed ones, those to repeat.
 
-        If there is none of these, the missed ones come before their turn; empty means that nothing is left to ask.
+        Whatever was missed is among them; empty means that nothing is left to ask.
         """
         quiz, turn = self._state["quiz"], self._state["turn"]
         questions = list(questions)
@@ -140,7 +140,7 @@ class Progress:
         now = [q for q in missed if quiz[q]["due"] <= turn + 1]
         new = [q for q in questions if q not in quiz]
         repeat = [q for q in questions if q in quiz and 0 < quiz[q]["streak"] < LEARNT and quiz[q]["due"] <= turn + 1]
-        return [*now, *new, *repeat] or missed
+        return [*now, *new, *(q for q in missed if q not in now), *repeat]
 
     def summary(self) -> Summary:
         """Everything so far, in the order in which it was first done."""

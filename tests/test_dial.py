@@ -38,7 +38,7 @@ def p95_by_records(dial, seqs: int, budget: int) -> float:
 @pytest.mark.parametrize(("cap", "budget"), [(4, 2048), (32, 512)])
 def test_its_itl_is_the_readable_engines(dial, cap: int, budget: int) -> None:
     dial.set(cap=cap, budget=budget)
-    assert dial.view.numbers[0] == (f"{p95_by_records(dial, cap, budget):.0f} ms", "p95 ITL, every slot taken")
+    assert dial.view.numbers[0] == (f"{p95_by_records(dial, cap, budget):.1f} ms", "p95 ITL, every slot taken")
     dial.reset()
 
 
@@ -73,4 +73,4 @@ def test_the_alternative_text_has_every_level(dial) -> None:
 
 def test_another_step_time_is_another_machine() -> None:
     slow = explorers.dial(StepTime(0.1))
-    assert slow.view.numbers[0][0] == "100 ms"
+    assert slow.view.numbers[0][0] == "100.0 ms"

@@ -565,7 +565,8 @@ def test_the_quiz_says_that_something_was_missed_and_how_to_go_on() -> None:
     panel.reply.value = "5"
     panel.press()
     panel.press()
-    assert "Done: 0 of 1 right at the first try. Run this cell again for what you missed." in panel.children[0].value
+    done = "Done: 0 of 1 right when first asked here. Run this cell again for the 1 question that you missed."
+    assert done in panel.children[0].value
 
 
 def test_a_choice_can_be_set_by_its_label_and_a_refusal_says_what_there_is() -> None:
@@ -649,7 +650,7 @@ def test_own_words_are_never_markup_and_the_count_is_of_first_tries() -> None:
         panel.reply.value = reply
         panel.press()
         panel.press()
-    assert "Done: 1 of 2 right at the first try." in panel._prompt.value
+    assert "Done: 1 of 2 right when first asked here.</div>" in panel._prompt.value
 
 
 def test_progress_prints_nothing(capfd: pytest.CaptureFixture) -> None:

@@ -87,6 +87,12 @@ def test_both_print_on_a4_and_the_sheet_on_one_page(chromium, tmp_path):
             pages[name] = len(re.findall(rb"/Type\s*/Page\b", pdf))
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
             page.close()
+        page = chrome.new_page()
+        for html in (cheat_sheet.sheet().html, cheat_sheet.sheet().html.removeprefix("<!DOCTYPE html>")):
+            page.set_content(html)  # without its first line it is in quirks mode, as in JupyterLab's viewer
+            sizes = page.locator("td").evaluate_all("all => all.map(e => getComputedStyle(e).fontSize)")
+            assert set(sizes) == {page.evaluate("getComputedStyle(document.body).fontSize")}
+        page.close()
     assert pages["sheet"] == 1
     assert pages["certificate"] >= 1
 

@@ -161,6 +161,13 @@ def test_every_relative_link_leads_somewhere() -> None:
     assert [(page.name, link) for page, text in pages for link in relative_links(text) if broken(page, link)] == []
 
 
+def test_a_learners_links_stay_in_the_folder_that_jupyterlab_shows() -> None:
+    """Started as the README says, with a notebook's name, JupyterLab shows notebooks/ and nothing above it."""
+    out = [(page.name, link) for page, text in markdown_sources() if page.parent.name == "notebooks"
+           for link in relative_links(text) if not (page.parent / link).resolve().is_relative_to(page.parent)]
+    assert out == []
+
+
 def test_a_link_to_nowhere_is_seen() -> None:
     page = ROOT / "README.md"
     assert relative_links('[a](x.md) ![b](y.png "t") <img src="z.svg"> [c](https://x.y) `[d](q)`') == [

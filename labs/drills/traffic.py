@@ -51,7 +51,8 @@ class Stream:
         """When its users press the button, in seconds."""
         if self.burst or self.in_flight:
             each = GPU_LIKE(self.in_flight, 0) * self.output  # seconds that one takes, about
-            return np.full(self.burst or self.in_flight * math.ceil(1.4 * HORIZON / each), self.start)
+            enough = 2.8 * HORIZON / each  # for a closed loop all of which goes to one replica of two
+            return np.full(self.burst or self.in_flight * math.ceil(enough), self.start)
         times = self.start + poisson_arrivals(math.ceil(2 * self.rate * (self.end - self.start)) + 20, self.rate,
                                               self.seed)
         return times[times < self.end]

@@ -123,8 +123,9 @@ MEMORY = Drill(
      Fix("blocks", "Give the KV cache three times the blocks", settings(num_gpu_blocks=1050),
          "Blocks were what was missing, and a bigger GPU, a smaller model or replicas give them: KV "
          "use {a.kv_usage:.0%} on average, {a.waiting:.1f} waiting, p99 TTFT "
-         "{a.client_ttft_p99:.2f} s.",
-         lambda b, a: a.kv_usage < 0.5 and a.waiting < 1, right=True)))
+         "{a.client_ttft_p99:.2f} s. With more of them running ITL pays for it, and is above its target now: p95 "
+         "{ms.itl_p95:.0f} after {bms.itl_p95:.0f} ms. A lower max_num_seqs and a replica are the next step.",
+         lambda b, a: a.kv_usage < 0.5 and a.waiting < 1 and b.itl_p95 < 0.04 < a.itl_p95, right=True)))
 
 TOKEN_BUDGET = Drill(
     "token_budget", BELOW,
@@ -161,8 +162,9 @@ BLOCKED_HEAD = Drill(
          lambda b, a: a.waiting > 0.8 * b.waiting),
      Fix("pool", "Send long prompts to a pool of their own", streams("documents", elsewhere=True),
          "Nobody stands in front of the short prompts: {a.waiting:.1f} wait, p99 TTFT {a.client_ttft_p99:.1f} s, and "
-         "{a.elsewhere_ttft_p99:.1f} s for the documents in their own pool, which costs a replica.",
-         lambda b, a: a.waiting <= 1 and a.elsewhere_ttft_p99 < 2, right=True),
+         "{a.elsewhere_ttft_p99:.1f} s for the documents in their own pool, which costs a replica. p95 ITL is still "
+         "above its target: {ms.itl_p95:.0f} after {bms.itl_p95:.0f} ms.",
+         lambda b, a: a.waiting <= 1 and a.elsewhere_ttft_p99 < 2 and 0.04 < a.itl_p95 < b.itl_p95, right=True),
      Fix("blocks", "Give the KV cache a tenth more blocks", settings(num_gpu_blocks=2200),
          "A document still needs most of them, so the cache must still empty for it: {a.waiting:.0f} wait instead of "
          "{b.waiting:.0f}, and p99 TTFT is {a.client_ttft_p99:.1f} s.",

@@ -10,6 +10,7 @@ from typing import Any
 import ipywidgets as w
 
 from labs.explorers.panel import MOST, Displayed, flow, message_html, sentence
+from labs.words import many
 
 WIDE = "min(700px, 100%)"
 
@@ -144,8 +145,11 @@ class Quiz(Displayed):
     def _ask(self) -> None:
         self._said.value = message_html("" if self.at else self._note)
         if self.at == len(self.questions):
-            missed = "" if self.passed == self.first else " Run this cell again for what you missed."
-            self._prompt.value = message_html(f"Done: {self.passed} of {self.first} right at the first try.{missed}")
+            left = self.first - self.passed
+            again = f" Run this cell again for the {many(left, 'question')} that you missed."
+            again = "" if self._own_words or not left else again
+            said = f"Done: {self.passed} of {self.first} right when first asked here.{again}"
+            self._prompt.value = message_html(said)
             self._place.children = ()
             self.button.layout.display = "none"
             return

@@ -54,13 +54,13 @@ class Dial(Panel):
         here = self._full(cap, budget)
         itl, replicas = 1e3 * here.itl_p95, math.ceil(settings["rate"] / here.capacity)
         kept = "keeps" if itl <= target else "misses"
-        title = f"a cap of {cap} {kept} {target} ms: p95 ITL is {itl:.0f} ms with every slot taken"
+        title = f"a cap of {cap} {kept} {target} ms: p95 ITL is {itl:.1f} ms with every slot taken"
         alt = (f"p95 ITL against concurrency: {title}. " + ", ".join(
             f"{level}: {value:.0f} ms" for level, value in zip(LEVELS, curve, strict=True)) + ".")
         picture = svg.chart({"p95 ITL": (LEVELS, curve)}, svg.Axis("sequences that run together", 1, log=True),
                             svg.Axis("ms"), title, alt, {f"target {target} ms": target}, {f"cap {cap}": cap})
         one = self._share(cap, budget, settings["rate"] / replicas)
-        numbers = [(f"{itl:.0f} ms", "p95 ITL, every slot taken"),
+        numbers = [(f"{itl:.1f} ms", "p95 ITL, every slot taken"),
                    (f"{replicas}", f"{'replica' if replicas == 1 else 'replicas'} for this load"),
                    (f"{here.capacity:.1f}", "requests a second by one of them")]
         return View(picture, numbers, one)
