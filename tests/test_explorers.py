@@ -17,11 +17,11 @@ from xml.etree import ElementTree
 import pytest
 import run_explorers as script
 from IPython.core.formatters import DisplayFormatter
-from ipywidgets import IntSlider, Text
+from ipywidgets import Checkbox, IntSlider, Text
 
 from labs import explorers, quiz
 from labs.explorers.eight import parse_lengths
-from labs.explorers.panel import WIDGET_VIEW, LatestWins, table_html
+from labs.explorers.panel import WIDGET_VIEW, LatestWins, put, table_html
 from labs.explorers.sigma import uploaded
 from labs.svg import Picture
 
@@ -585,6 +585,14 @@ def test_a_choice_can_be_set_by_its_label_and_a_refusal_says_what_there_is() -> 
     simulator = explorers.simulator()
     simulator.set(requests="1,000")
     assert simulator.values["requests"] == 1000
+
+
+def test_a_box_to_tick_takes_true_and_false() -> None:
+    box = Checkbox(value=False)
+    put("batching", box, True)
+    assert box.value is True
+    with pytest.raises(ValueError, match=r"^batching can't be 'on': give it True or False$"):
+        put("batching", box, "on")
 
 
 def test_only_the_sigma_that_counts_is_shown() -> None:

@@ -354,11 +354,14 @@ def put(name: str, control: w.Widget, value: Any) -> None:
         can = f"choose from {', '.join(map(repr, choices.values()))}"
         if not {str(choice) for choice in choices.values()} & {label.replace(",", "") for label in choices}:
             can += f" or {', '.join(map(repr, choices))}"
+    elif isinstance(control, w.Checkbox):
+        can = "give it True or False"
     elif isinstance(control, w.FileUpload):
         can = "choose the file with its button, or read it in a cell with read_lengths"
     else:
         value = ", ".join(map(str, value)) if isinstance(control, w.Text) and isinstance(value, list | tuple) else value
-        can = f"give it a text{f', {control.placeholder}' * control.placeholder.startswith('such as')}"
+        example = getattr(control, "placeholder", "")
+        can = f"give it a text{f', {example}' * example.startswith('such as')}"
     try:
         control.value = value
     except TraitError:
