@@ -140,6 +140,7 @@ class Progress:
         now = [q for q in missed if quiz[q]["due"] <= turn + 1]
         new = [q for q in questions if q not in quiz]
         repeat = [q for q in questions if q in quiz and 0 < quiz[q]["streak"] < LEARNT and quiz[q]["due"] <= turn + 1]
+        repeat.sort(key=lambda q: not quiz[q]["missed"])  # those that were missed once come before the others
         return [*now, *new, *(q for q in missed if q not in now), *repeat]
 
     def summary(self) -> Summary:

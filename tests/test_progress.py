@@ -116,6 +116,15 @@ def test_missed_questions_come_back_first_then_new_ones_then_those_to_repeat():
     assert progress.due(names) == list("def")
 
 
+def test_among_those_to_repeat_the_ones_once_missed_come_first():
+    progress = Progress(None)
+    for name, passed in (("a", True), ("b", False), ("b", True), ("c", True)):
+        progress.record_reply(name, passed)
+    for i in range(40):
+        progress.record_reply(str(i), True)
+    assert progress.due("abc") == ["b", "a", "c"]
+
+
 def test_a_question_answered_right_often_enough_is_not_asked_again():
     progress, asked = Progress(None), 0
     while progress.due(["a"]) or asked < 200:

@@ -154,7 +154,7 @@ def _numbers(point: Row, load: float | None) -> list[tuple[str, str]]:
                 (f"{point['gain']:.1f}x", "gain: times fewer steps")]
     ratio = point["p99_ratio"]
     return [*shown, (_percent(point["law"]), "the law: the highest load that static can keep up with"),
-            (f"{ratio:.1f}x" if ratio == ratio else "no steady state", "gain: times lower p99")]
+            (f"{ratio:.1f}x" if ratio == ratio else "no steady state", "times lower p99")]
 
 
 def _rows(point: Row) -> list[list[str]]:

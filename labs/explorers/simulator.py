@@ -92,7 +92,7 @@ def _numbers(static: Outcome, continuous: Outcome, load: float | None) -> list[t
     if load is None:
         return [*shown, (f"{before.steps / after.steps:.1f}x", "gain: times fewer steps")]
     gain = static.p99 / continuous.p99
-    return [*shown, (f"{gain:.1f}x" if gain == gain else "no steady state", "gain: times lower p99")]
+    return [*shown, (f"{gain:.1f}x" if gain == gain else "no steady state", "times lower p99")]
 
 
 def _rows(results: list[Outcome]) -> list[list[str]]:
