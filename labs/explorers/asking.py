@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
@@ -93,7 +92,6 @@ class Quiz(Displayed):
                  note: str = "") -> None:
         self.questions, self._on_answer, self._own_words = list(questions), on_answer, own_words
         self._note = note
-        self._misses: Counter[str] = Counter()
         if not self.questions:
             raise ValueError("a quiz needs at least one question")
         self.first = len(self.questions)  # those behind are missed ones, asked again
@@ -173,8 +171,7 @@ class Quiz(Displayed):
         self._on_answer(question, result)
         self.passed += bool(result.passed) and question not in self.questions[:self.at]
         self.reply.disabled = self.words.disabled = True
-        self._misses[question.prompt] += not result.passed
-        misses = self._misses[question.prompt]
+        misses = self.questions[:self.at + 1].count(question)  # with this one, if it is one: each brought it back once
         if self._own_words and not result.passed:  # farther off each time, so that the new ones get their turn
             self.questions.insert(min(self.at + self.BACK * misses, len(self.questions)), question)
         verdict = "Right." if result.passed else "Not quite."

@@ -8,8 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import util
 from pathlib import Path
@@ -18,6 +16,7 @@ from labs.live import engines
 from labs.live.diagnosis import ServerError, shorten
 from labs.live.models import cache_folder
 from labs.live.processes import last_line, tail
+from labs.live.web import Unreachable, ask
 
 HERE = Path(__file__).parent
 REQUIREMENTS = {kind: HERE / f"requirements-vllm-{kind}.txt" for kind in ("cpu", "gpu")}
@@ -107,10 +106,8 @@ def _commands(kind: str, place: Path) -> Iterator[list[str]]:
 def reachable(url: str, seconds: float = 5.0) -> bool:
     """Whether somebody answers there, whatever is answered."""
     try:
-        urllib.request.urlopen(url + "/", timeout=seconds).close()
-    except urllib.error.HTTPError:
-        return True
-    except (OSError, ValueError):
+        ask("HEAD", url + "/", timeout=seconds)
+    except (Unreachable, ValueError):
         return False
     return True
 

@@ -25,15 +25,16 @@ def timelines(schedules: Schedules, names: Sequence[str] | None = None, waits: s
     """
     named = by_name(schedules)
     names, picked = _names(named, names, waits)
+    colours = request_colours(names)
     span, parts, top = max(s.steps for s in named.values()), [], 6.0
     for title, schedule in named.items():
         row = min(26.0, max(5.0, 220.0 / schedule.slots))
         wait = "" if picked is None else _wait(schedule, picked, names[picked])
         fits = row >= ROW_FOR_TEXT and _wait_pixels(schedule, picked, span) > 13.0 * len(wait) if wait else False
         parts += heading(top + 20, title, schedule, span, "" if fits else wait)
-        parts += _block(top + 30, row, schedule, span, names)
+        parts += _block(top + 30, row, schedule, span, colours)
         parts += _arrow(top + 30, row, schedule, span, picked, wait if fits else "") if wait else []
-        parts += _labels(top + 30, row, schedule, span, names)
+        parts += _labels(top + 30, row, schedule, span, names, colours)
         top += 30 + row * schedule.slots + 16
     parts += time_axis(top - 8, span) + legend(top + 34)
     return picture(parts, top + 50, " ".join(_alt(title, s, names, picked) for title, s in named.items()))
@@ -62,10 +63,10 @@ def _names(named: dict[str, Schedule], names: Sequence[str] | None, waits: str |
     return names, None if waits is None else names.index(waits)
 
 
-def _block(y: float, row: float, schedule: Schedule, span: int, names: Sequence[str]) -> list[str]:
+def _block(y: float, row: float, schedule: Schedule, span: int, colours: Sequence[str]) -> list[str]:
     """A bar a request, and hatching where it holds its slot for others."""
     per_step, gap = (WIDTH - LEFT - RIGHT) / span, 2 if row > 12 else 0.6
-    held, bars, colours = [], [], request_colours(names)
+    held, bars = [], []
     for i, (start, done, release, slot) in enumerate(islice(_requests(schedule), MOST_DRAWN)):
         x, top, width = LEFT + start * per_step, y + slot * row + gap / 2, max((done - start) * per_step, 0.8)
         bars.append(box(x, top, width, row - gap, colours[i]))
@@ -75,7 +76,8 @@ def _block(y: float, row: float, schedule: Schedule, span: int, names: Sequence[
     return hatched("".join(held)) + bars + frame(y, row * schedule.slots, schedule, span)
 
 
-def _labels(y: float, row: float, schedule: Schedule, span: int, names: Sequence[str]) -> list[str]:
+def _labels(y: float, row: float, schedule: Schedule, span: int, names: Sequence[str],
+            colours: Sequence[str]) -> list[str]:
     """Slots' numbers, the requests' names where they fit, and the steps of a run that ends early."""
     per_step, middle = (WIDTH - LEFT - RIGHT) / span, y + row * schedule.slots / 2
     every = max(1, int(np.ceil(15 / row)))
@@ -83,7 +85,7 @@ def _labels(y: float, row: float, schedule: Schedule, span: int, names: Sequence
     parts += [text(16, middle, "slot", 14, "middle", turn=True), *steps_beside(middle + 6, schedule, span)]
     if row < ROW_FOR_TEXT:
         return parts
-    room, colours = (_room_after(schedule, span) * per_step).tolist(), request_colours(names)
+    room = (_room_after(schedule, span) * per_step).tolist()
     for i, (start, done, _, slot) in enumerate(islice(_requests(schedule), MOST_DRAWN)):
         parts += _bar_label(LEFT + start * per_step, (done - start) * per_step, room[i], y + (slot + 0.5) * row,
                             min(15.0, row - 3), colours[i], names[i], done - start)
